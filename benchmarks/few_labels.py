@@ -112,7 +112,7 @@ def measured(asked: argparse.Namespace, method: str, train: Any, test: Any) -> d
     if method == "setfit":
         return setfit(asked, train, test, metric)
     if method == "words":
-        predictions = fitted_words(train, train.gold())(test.examples)
+        predictions = fitted_words(train)(test.examples)
         scores = task.scorer(test, predictions)(None)
     elif method in ("vectors", "model_vectors"):
         encoder = FrozenEncoder(VECTORS if method == "vectors" else asked.model, train.task)

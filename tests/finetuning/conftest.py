@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bertsmith.finetuning.history import History
+from bertsmith.finetuning.settings import Settings
+from bertsmith.finetuning.tuning import Tuning
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.tasks.training import Sample, Training
 from tasks.models import Made, Maker
 
 Write = Callable[[str, list[dict[str, Any]]], Path]
 FAST: dict[str, Any] = {"learning_rate": 3e-3, "epochs": 16, "batch_size": 16, "warmup": 0.0}
 CITIES, OTHERS = ("Prague", "Warsaw", "Paris"), ("bees", "storm", "violin")
+
+
+def train(
+    bert: LoadedModel,
+    training: Training,
+    samples: Sequence[Sample],
+    settings: Settings,
+    look: Callable[[], dict[str, float]] | None,
+) -> History:
+    """Train a model on samples; afterwards it has the weights of the best epoch."""
+    tuning = Tuning(bert, training, samples, settings, look)
+    tuning.run()
+    return tuning.history
 
 
 @pytest.fixture(scope="session")

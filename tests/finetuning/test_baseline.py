@@ -120,5 +120,6 @@ def test_thousands_of_labels_have_no_baseline() -> None:
     data = Dataset(Path("x"), "classification", examples)
     assert baseline(Splits(data, data, None, [])) == {
         "name": "TF-IDF + logistic regression",
+        "short": "TF-IDF",
         "note": "no TF-IDF baseline: 2,300 labels are too many for it",
     }

@@ -39,7 +39,7 @@ def test_the_temperature_is_that_of_the_data() -> None:
         return float(-logs[np.arange(800), classes].sum() + prior)
 
     expected = optimize.minimize_scalar(loss, bounds=(0.05, 20), method="bounded").x
-    assert fit_temperature(list(logits), classes) == pytest.approx(expected, abs=1e-3)
+    assert fit_temperature(logits, classes) == pytest.approx(expected, abs=1e-3)
 
 
 def test_a_calibrated_model_keeps_it(base: Base, write: Write, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_thresholds_of_several_labels(base: Base, write: Write, tmp_path: Path) 
 
 
 def test_a_few_easy_examples_do_not_make_a_model_certain() -> None:
-    logs = [np.log(np.array([0.9, 0.1]))] * 20
+    logs = np.log(np.tile([0.9, 0.1], (20, 1)))
     assert 0.5 < fit_temperature(logs, [0] * 20) < 1.0
     truth = [0] * 18 + [1] * 2  # what it says: 90%
     assert fit_temperature(logs, truth) == pytest.approx(1.0, abs=0.01)

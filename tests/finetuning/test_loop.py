@@ -17,7 +17,7 @@ from bertsmith.finetuning import finetune, read_splits, settings_for, split_off
 from bertsmith.finetuning.batches import micro_batches
 from bertsmith.finetuning.settings import matrix_rate_for, rate_for
 from bertsmith.finetuning.setup import open_fresh
-from bertsmith.finetuning.tuning import Tuning, has_ended, train
+from bertsmith.finetuning.tuning import Tuning, has_ended
 from bertsmith.model.attention import Attention
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
@@ -27,7 +27,7 @@ from bertsmith.train.activations import CachedEncoder
 from bertsmith.train.best import Best
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.recipe import TrainPart
-from finetuning.conftest import FAST, Write, labelled, texts
+from finetuning.conftest import FAST, Write, labelled, texts, train
 from tasks.models import Made
 
 Base = Callable[..., Made]

@@ -27,7 +27,7 @@ from bertsmith.train import compiling
 from bertsmith.train.captured import CapturedStep, pack, unpack
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.optimizer import optimizer_for
-from finetuning.conftest import Write, labelled
+from finetuning.conftest import Write, labelled, train
 from finetuning.test_words import asked, chosen, sentences, stored
 from tasks.models import Made
 
@@ -73,9 +73,7 @@ def trained(
     training = task_named(task).training(read_data(file, task=task), settings)
     bert = open_fresh(folder, training, settings, DEVICE)
     monkeypatch.setattr(tuning, "can_replay", lambda *_: captured)
-    history = tuning.train(
-        bert, training, training.samples(bert, training.dataset.gold()), settings, None
-    )
+    history = train(bert, training, training.samples(bert, training.dataset.gold()), settings, None)
     assert history.steps == len(history.losses) == history.planned
     return history.losses, [parameter.detach().cpu() for parameter in bert.model.parameters()]
 
@@ -186,9 +184,7 @@ def test_what_diverges_is_told_a_little_later(
         bert.model.heads["classify"].output.bias.fill_(float("nan"))  # type: ignore[union-attr]
     monkeypatch.setattr(tuning, "can_replay", lambda *_: True)
     with pytest.raises(BertsmithError, match="was NaN or infinite"):
-        tuning.train(
-            bert, training, training.samples(bert, training.dataset.gold()), settings, None
-        )
+        train(bert, training, training.samples(bert, training.dataset.gold()), settings, None)
 
 
 @given(lengths=st.lists(st.integers(1, 64), min_size=1, max_size=80), exact=st.booleans())

@@ -168,6 +168,15 @@ def test_several_labels_and_a_filter(browser: Any, tmp_path: Path) -> None:
     assert [one["labels"] for one in events(out)] == [["label_b", "label_k"], []]
 
 
+def test_labels_that_are_digits_are_their_own_keys(browser: Any, tmp_path: Path) -> None:
+    out = tmp_path / "labels.jsonl"
+    labels = ["0", "1", "2"]
+    with served(out, TEXTS[:2], labels, "regression") as (_, url), opened(browser, url) as page:
+        assert page.locator("#choices kbd").all_inner_texts() == labels
+        press(page, "3", "2", "0")
+    assert [one["score"] for one in events(out)] == [2, 0]
+
+
 def test_suggestions_are_hidden_until_a_choice(browser: Any, tmp_path: Path) -> None:
     for blind in (False, True):
         out = tmp_path / f"{blind}.jsonl"

@@ -141,6 +141,25 @@ def test_a_line_that_a_power_cut_left_unfinished(tmp_path: Path) -> None:
         assert out.read_bytes() == content
 
 
+def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    out = tmp_path / "labels.jsonl"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with session(out) as one:
+        before, name = out.read_bytes(), one.state("anna", "t")["text"]["name"]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, limits[1]))
+        try:
+            with pytest.raises(bs.BertsmithError, match=r"labels\.jsonl"):
+                one.answer("1", "anna", name, "a")
+            assert out.read_bytes() == before
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert one.state("anna", "t")["mine"] == 0
+        one.answer("1", "anna", name, "a")
+    with session(out) as one:
+        assert one.state("anna", "t")["mine"] == 1
+
+
 def test_a_file_is_continued_with_its_task_and_more_labels(tmp_path: Path) -> None:
     out = tmp_path / "labels.jsonl"
     with session(out):

@@ -66,7 +66,7 @@ def check(
         [_plain(checked) | ({} if wrong is None else {"wrong_labels": wrong.rows()})],
         lambda: _show(checked, wrong),
     )
-    inspection.written(report)
+    inspection.written(report, out)
     if checked.errors:
         raise typer.Exit(1)
 

@@ -109,6 +109,7 @@ def _reading(model: str, splits: Splits, given: Mapping[str, Any], swept: bool) 
     from bertsmith.tasks.check import open_reader, quick
 
     yield from tasks.understood(splits.train)
+    yield from splits.train.ledger.lines()
     yield from chosen_settings(model, splits, given, swept=SWEPT if swept else ())[1]
     for line in quick(splits, open_reader(model)):
         yield f"check: {line}"

@@ -39,7 +39,9 @@ from bertsmith.tasks.task import Task
 RANGE = (math.log(0.05), math.log(20.0))  # of the logarithm of temperatures
 PRIOR = 0.5  # standard deviation of that logarithm before any data is seen
 CANDIDATES = 200  # thresholds that are tried
-Logs = list[NDArray[np.float64]]  # log-probabilities of the choices of each example
+Logs = NDArray[
+    np.float64
+]  # log-probabilities of the choices of each example; -inf where it has fewer
 
 
 @dataclass(frozen=True)
@@ -233,47 +235,52 @@ def fit_temperature(logs: Logs, classes: Sequence[int]) -> float:
 
 def _logs(dev: Evaluation) -> tuple[Logs, list[int]]:
     """Log-probabilities and the index of each label; unknown labels are left out."""
-    logs, classes = [], []
+    rows, classes = [], []
     for example, one in zip(dev.dataset.examples, dev.predictions, strict=True):
         scores = one.output["scores"]
         names = list(scores) if isinstance(scores, dict) else list(range(len(scores)))
-        values = list(scores.values()) if isinstance(scores, dict) else list(scores)
         label = dev.task.label_of(example)
         if label in names:
-            logs.append(np.log(np.clip(np.asarray(values, dtype=np.float64), 1e-30, 1.0)))
+            rows.append(list(scores.values()) if isinstance(scores, dict) else list(scores))
             classes.append(names.index(label))
-    if not logs:
+    if not rows:
         raise BertsmithError(f"{dev.dataset.path}: no example has a label that the model knows")
+    logs = np.full((len(rows), max(map(len, rows))), -np.inf)
+    for log, row in zip(logs, rows, strict=True):
+        log[: len(row)] = np.log(np.clip(row, 1e-30, 1.0))
     return logs, classes
 
 
-def _scaled(log: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
-    values = log / temperature
-    powers: NDArray[np.float64] = np.exp(values - values.max())
-    return powers / powers.sum()
+def _scaled(logs: Logs, temperature: float) -> Logs:
+    """The logarithms of probabilities at a temperature."""
+    values = logs / temperature
+    scaled: Logs = values - np.logaddexp.reduce(values, axis=1, keepdims=True)
+    return scaled
 
 
 def _loss(logs: Logs, classes: Sequence[int], temperature: float) -> float:
-    pairs = zip(logs, classes, strict=True)
-    return -sum(math.log(max(1e-30, _scaled(log, temperature)[place])) for log, place in pairs)
+    return -float(_scaled(logs, temperature)[np.arange(len(classes)), classes].sum())
 
 
 def _error(logs: Logs, classes: Sequence[int], temperature: float) -> float:
-    rows = [_scaled(log, temperature) for log in logs]
-    right = [int(row.argmax()) == place for row, place in zip(rows, classes, strict=True)]
-    return calibration([min(1.0, float(row.max())) for row in rows], right).expected
+    chances = np.exp(_scaled(logs, temperature))
+    return calibration(
+        np.minimum(1.0, chances.max(1)).tolist(), chances.argmax(1) == classes
+    ).expected
 
 
 def _cross_fitted(logs: Logs, classes: Sequence[int]) -> float | None:
     """The calibration error of each half of the data with the temperature of the other half."""
     if len(logs) < 4:
         return None
-    sizes, errors = [], []
-    for side in (0, 1):
-        fitted = fit_temperature(logs[side::2], classes[side::2])
-        errors.append(_error(logs[1 - side :: 2], classes[1 - side :: 2], fitted))
-        sizes.append(len(logs[1 - side :: 2]))
-    return float(np.average(errors, weights=sizes))
+    total = 0.0
+    for side, other in (
+        (slice(0, None, 2), slice(1, None, 2)),
+        (slice(1, None, 2), slice(0, None, 2)),
+    ):
+        fitted = fit_temperature(logs[side], classes[side])
+        total += len(logs[other]) * _error(logs[other], classes[other], fitted)
+    return total / len(logs)
 
 
 @torch.no_grad()

@@ -11,32 +11,22 @@ from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.calibrate import check_guarantee, check_rows, guarantee
 from bertsmith.finetuning.plan import Plan, train_all
 from bertsmith.finetuning.result import Result, Run
-from bertsmith.settings.finetuning import TrialSettings
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import evaluate, labelled, scored
 from bertsmith.tasks.registry import task_named
-from bertsmith.tasks.splits import Splits, fold_numbers, split_off
+from bertsmith.tasks.splits import Splits, fold_numbers, folds_of, split_off
 
 INNER = 0.1  # of a fold's training rows, which choose the epoch
 
 
-def check_folds(plan: Plan, trials: TrialSettings, resume: bool) -> None:
-    """Refuse options that cross-validation has no use for."""
-    others = {
-        "auto": trials.auto,
-        "sweep": trials.sweep,
-        "seeds": trials.seeds > 1,
-        "calibrate": trials.calibrate,
-        "resume": resume,
-    }
-    for name, given in others.items():
-        if given:
-            raise BertsmithError(f"folds cannot be combined with {name}")
+def check_folds(plan: Plan) -> None:
+    """Refuse a dev file, and promises that the rows cannot show."""
     if plan.splits.dev is not None:
         raise BertsmithError("folds score the rows of the training file: leave out the dev file")
     task = task_named(plan.splits.train.task)
-    check_guarantee(task, trials.abstain, trials.coverage)
-    check_rows(plan.splits.train, trials.abstain, trials.coverage)
+    if (wanted := plan.calibration) is not None:
+        check_guarantee(task, wanted.abstain, wanted.coverage)
+        check_rows(plan.splits.train, wanted.abstain, wanted.coverage)
 
 
 def across_folds(plan: Plan, folds: int) -> Result:
@@ -51,25 +41,23 @@ def across_folds(plan: Plan, folds: int) -> Result:
     numbers = _spread(dataset, fold_numbers(dataset, folds, plan.settings.seed))
     say = getattr(plan.watch, "say", lambda line: None)
     runs: list[Run] = []
-    held, predictions = [], []
-    for fold in sorted(set(numbers) - {-1}):
-        say(f"fold {fold + 1} of {max(numbers) + 1}")
-        pairs = list(zip(dataset.examples, numbers, strict=True))
-        rest = replace(dataset, examples=[one for one, number in pairs if number != fold])
-        own = replace(dataset, examples=[one for one, number in pairs if number == fold])
+    examples, predictions = [], []
+    for rest, held in folds_of(dataset, numbers):
+        say(f"fold {len(runs) + 1} of {max(numbers) + 1}")
         train, dev, _ = split_off(rest, INNER)
         best = _trained(replace(plan, splits=Splits(train, dev)))
-        found = evaluate(best.bert, own)
-        held += own.examples
-        predictions += found.predictions
-        runs.append(replace(best.light(), scores={"dev": found.scores, "test": None}))
+        own = replace(dataset, examples=[dataset.examples[place] for place in held])
+        fold = evaluate(best.bert, own)
+        examples += own.examples
+        predictions += fold.predictions
+        runs.append(replace(best.light(), scores={"dev": fold.scores, "test": None}))
     epochs = max(1, round(median(one.history.best for one in runs)))
     settings = plan.settings.changed(epochs=epochs, keep="last", patience=0)
     say(f"all rows, {epochs} epochs")
     kept = _trained(
         replace(plan, splits=Splits(dataset, None, plan.splits.test), settings=settings)
     )
-    pooled = scored(kept.bert, replace(dataset, examples=held), predictions)
+    pooled = scored(kept.bert, replace(dataset, examples=examples), predictions)
     extras = {}
     if plan.calibration is not None and (plan.calibration.abstain or plan.calibration.coverage):
         wanted = plan.calibration

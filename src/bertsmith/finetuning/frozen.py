@@ -52,7 +52,7 @@ from bertsmith.model.pooling import POOLS
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import Evaluation, labelled, scored
 from bertsmith.tasks.registry import task_named
-from bertsmith.tasks.splits import Splits, fold_numbers
+from bertsmith.tasks.splits import Splits, fold_numbers, folds_of
 from bertsmith.tasks.task import Prediction, Task
 from bertsmith.tasks.training import Sample, Training, TrainingItem
 from bertsmith.tokenizer import Tokenizer
@@ -133,8 +133,8 @@ class FastLearner:
     bert: StoredVectors
     task: Task
     training: Training
+    settings: Settings
     strength: float  # C, which cross-validation chose
-    losses: dict[float, float]  # of held-out examples, for each C that was compared
 
     def predictions(self, examples: Sequence[Any]) -> list[Prediction]:
         """A prediction for every example."""
@@ -248,7 +248,6 @@ class FrozenEncoder:
         settings: Settings | None = None,
         *,
         strengths: Sequence[float] = STRENGTHS,
-        folds: int = CHOICE_FOLDS,
         seed: int = 0,
         **options: Any,
     ) -> FastLearner:
@@ -258,13 +257,26 @@ class FrozenEncoder:
         """
         dataset = replace(labelled(dataset), known_labels=dataset.labels)
         chosen = settings or with_metric(Splits(dataset), settings_for(self.task.name, **options))
-        problem = self._problem(dataset, chosen)
-        losses = {}
-        if len(strengths) > 1:
-            losses = self._compared(dataset, problem, strengths, folds, seed)
+        training = self.task.training(dataset, chosen)
+        bert = self._bert(training)
+        samples = training.samples(bert, dataset.examples)
+        if not samples:
+            raise BertsmithError(f"{dataset.path}: contains no training examples")
+        problem = _Problem(training, samples, bert)
+        losses = _losses(dataset, problem, strengths, seed) if len(strengths) > 1 else {}
         strength = min(losses, key=losses.__getitem__) if losses else strengths[-1]
-        weight, bias = problem.path([strength], STEPS)[-1]
-        return self._learner(problem, weight, bias, strength, losses)
+        output: Any = bert.model.heads[bert.head].output
+        parameters = list(output.parameters())
+        with torch.no_grad():
+            for parameter, value in zip(
+                parameters, problem.path([strength], STEPS)[0], strict=False
+            ):
+                parameter.copy_(value)
+            with training.as_used(bert.model):
+                values = [one.clone() for one in parameters]
+            for parameter, value in zip(parameters, values, strict=True):
+                parameter.copy_(value)
+        return FastLearner(bert, self.task, training, chosen, strength)
 
     def fits_into(self, dataset: Dataset[Any], settings: Settings, seconds: float) -> bool:
         """Compute the vectors of a data set, unless that would take longer than so many seconds."""
@@ -298,31 +310,14 @@ class FrozenEncoder:
         whole = self.fit(dataset, settings, strengths=strengths, seed=seed, **options)
         dataset = whole.training.dataset
         numbers = fold_numbers(dataset, folds, seed)
-        found: list[Prediction | None] = [None] * len(dataset.examples)
+        predictions: dict[int, Prediction] = {}
         learners = []
-        for fold in range(max(numbers) + 1):
-            rest = [one for one, n in zip(dataset.examples, numbers, strict=True) if n != fold]
-            learner = self.fit(
-                replace(dataset, examples=rest),
-                whole.training.options,  # type: ignore[arg-type]
-                strengths=[whole.strength],
-            )
-            learners.append(learner)
-            held = [place for place, n in enumerate(numbers) if n == fold]
-            predictions = learner.predictions([dataset.examples[place] for place in held])
-            for place, prediction in zip(held, predictions, strict=True):
-                found[place] = prediction
-        kept = [one for one in found if one is not None]
-        return CrossFit(dataset, kept, numbers, learners, whole.labels)
-
-    def _problem(self, dataset: Dataset[Any], settings: Settings) -> _Problem:
-        """The labelled examples as inputs of the last layer and what they learn."""
-        training = self.task.training(dataset, settings)
-        bert = self._bert(training)
-        samples = training.samples(bert, dataset.examples)
-        if not samples:
-            raise BertsmithError(f"{dataset.path}: contains no training examples")
-        return _Problem(training, samples, bert)
+        for rest, held in folds_of(dataset, numbers):
+            learners.append(self.fit(rest, whole.settings, strengths=[whole.strength]))
+            found = learners[-1].predictions([dataset.examples[place] for place in held])
+            predictions |= zip(held, found, strict=True)
+        ordered = [predictions[place] for place in range(len(numbers))]
+        return CrossFit(dataset, ordered, numbers, learners, whole.labels)
 
     def _bert(self, training: Training) -> StoredVectors:
         """The model with a new last layer for the labels of a training."""
@@ -341,50 +336,24 @@ class FrozenEncoder:
         forget_former(bert, training)
         return bert
 
-    def _learner(
-        self,
-        problem: _Problem,
-        weight: Tensor,
-        bias: Tensor | None,
-        strength: float,
-        losses: dict[float, float],
-    ) -> FastLearner:
-        training, bert = problem.training, problem.bert
-        output: Any = bert.model.heads[self.head].output
-        with torch.no_grad():
-            output.weight.copy_(weight)
-            if bias is not None:
-                output.bias.copy_(bias)
-            with training.as_used(bert.model):
-                values = [one.clone() for one in output.parameters()]
-            for parameter, value in zip(output.parameters(), values, strict=True):
-                parameter.copy_(value)
-        return FastLearner(bert, self.task, training, strength, losses)
 
-    def _compared(
-        self,
-        dataset: Dataset[Any],
-        problem: _Problem,
-        strengths: Sequence[float],
-        folds: int,
-        seed: int,
-    ) -> dict[float, float]:
-        """The loss of held-out examples for each strength."""
-        numbers = fold_numbers(dataset, folds, seed)
-        if max(numbers) == 0 or len(problem.samples) != len(numbers):
-            return {}  # all share a text; or some cannot be learned from
-        some = np.random.default_rng(seed).permutation(len(numbers))[:MOST]
-        totals = dict.fromkeys(strengths, 0.0)
-        for fold in range(max(numbers) + 1):
-            rest = [int(n) for n in some if numbers[n] != fold]
-            held = [int(n) for n in some if numbers[n] == fold]
-            if not rest or not held:
-                continue
-            learned, out = problem.part(rest), problem.part(held)
-            path = list(strengths)
-            for strength, solution in zip(path, learned.path(path, CHOICE_STEPS), strict=True):
-                totals[strength] += float(out.loss(*solution))
-        return totals
+def _losses(
+    dataset: Dataset[Any], problem: _Problem, strengths: Sequence[float], seed: int
+) -> dict[float, float]:
+    """The loss of held-out examples for each strength."""
+    numbers = fold_numbers(dataset, CHOICE_FOLDS, seed)
+    if max(numbers) == 0 or len(problem.samples) != len(numbers):
+        return {}  # all share a text; or some cannot be learned from
+    some = np.random.default_rng(seed).permutation(len(numbers))[:MOST]
+    totals = dict.fromkeys(strengths, 0.0)
+    for fold in range(max(numbers) + 1):
+        rest = [int(n) for n in some if numbers[n] != fold]
+        held = [int(n) for n in some if numbers[n] == fold]
+        if rest and held:
+            unseen, solutions = problem.part(held), problem.part(rest).path(strengths, CHOICE_STEPS)
+            for strength, solution in zip(strengths, solutions, strict=True):
+                totals[strength] += float(unseen.loss(*solution))
+    return totals
 
 
 class _Problem:
@@ -409,12 +378,9 @@ class _Problem:
         """The problem of some samples."""
         return _Problem(self.training, [self.samples[number] for number in numbers], self.bert)
 
-    def loss(self, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def loss(self, weight: Tensor, bias: Tensor | None, inputs: Tensor | None = None) -> Tensor:
         """The sum of losses."""
-        return self._loss(self.inputs, weight, bias)
-
-    def _loss(self, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        outputs = nn.functional.linear(inputs, weight, bias)
+        outputs = nn.functional.linear(self.inputs if inputs is None else inputs, weight, bias)
         return self.training.loss(outputs, self.batch, self.targets)
 
     def path(self, strengths: Sequence[float], steps: int) -> list[tuple[Tensor, Tensor | None]]:
@@ -423,19 +389,16 @@ class _Problem:
         inputs = self.inputs - mean
         scale = float(inputs.square().sum(1).mean().sqrt()) or 1.0
         inputs /= scale
+        total = max(self.weight, 1e-12)
         weight = torch.zeros(self.outputs, inputs.shape[1], requires_grad=True)
         bias = torch.zeros(self.outputs, requires_grad=True) if self.has_bias else None
         found = []
         for strength in strengths:
-            penalty = 1 / (2 * strength * max(self.weight, 1e-12))
-            minimise(
-                lambda penalty=penalty: (  # type: ignore[misc]
-                    self._loss(inputs, weight, bias) / max(self.weight, 1e-12)
-                    + penalty * weight.square().sum()
-                ),
-                [one for one in (weight, bias) if one is not None],
-                steps,
-            )
+
+            def objective(penalty: float = 1 / (2 * strength * total)) -> Tensor:
+                return self.loss(weight, bias, inputs) / total + penalty * weight.square().sum()
+
+            minimise(objective, [one for one in (weight, bias) if one is not None], steps)
             own = weight.detach() / scale
             found.append((own, None if bias is None else bias.detach() - own @ mean))
         return found

@@ -13,7 +13,7 @@ from typing import Any
 
 from bertsmith.checkpoint import built_in
 from bertsmith.errors import BertsmithError, SettingError
-from bertsmith.finetuning.auto import Chosen, auto_notes, choose
+from bertsmith.finetuning.auto import Choice, Chosen, auto_notes
 from bertsmith.finetuning.calibrate import Wanted, reserved_rows
 from bertsmith.finetuning.defaults import SWEPT, chosen_settings
 from bertsmith.finetuning.folds import across_folds, check_folds
@@ -137,24 +137,30 @@ def finetune(
         adapter=adapter,
         notes=tuple(reasons),
     )
-    if trials.auto:
-        check_auto(plan, trials, resume)
-    if trials.folds:
-        check_folds(plan, trials, resume)
+    check_trials(plan, trials, resume)
     return carry_out(plan, None if out is None else Path(out), overwrite, resume, trials)
 
 
-def check_auto(plan: Plan, trials: TrialSettings, resume: bool) -> None:
-    """Refuse options that --auto has no use for."""
-    others = {"sweep": trials.sweep, "seeds": trials.seeds > 1, "resume": resume}
-    others["adapter"] = plan.adapter
+def check_trials(plan: Plan, trials: TrialSettings, resume: bool) -> None:
+    """Refuse options that the ways to cross-validate have no use for."""
+    others = {
+        "folds": bool(trials.folds and trials.auto),
+        "sweep": trials.sweep,
+        "seeds": trials.seeds > 1,
+        "resume": resume,
+        "adapter": plan.adapter and trials.auto,
+        "calibrate": trials.calibrate and bool(trials.folds),
+    }
+    way = "auto" if trials.auto else "folds"
     for name, given in others.items():
-        if given:
-            raise BertsmithError(f"auto compares by cross-validation: leave out {name}")
-    if task_named(plan.splits.train.task).head is None:
+        if given and (trials.auto or trials.folds):
+            raise BertsmithError(f"{way} cross-validates, and cannot be combined with {name}")
+    if trials.auto and task_named(plan.splits.train.task).head is None:
         raise BertsmithError(f"auto is for tasks with a head, not for {plan.splits.train.task}")
-    if plan.ranks.count > 1:
+    if trials.auto and plan.ranks.count > 1:
         raise BertsmithError("auto runs in one process: start it without torchrun")
+    if trials.folds:
+        check_folds(plan)
 
 
 def demand_data(data: Any) -> None:
@@ -176,23 +182,17 @@ def carry_out(
     `auto` compare ways to learn instead, and those with `folds` are cross-validated.
     """
     with plan.ranks.process_group(), ExitStack() as stack:
+        if out is not None:
+            stack.enter_context(terminable())
+            plan.ranks.run_on_first(lambda: stack.enter_context(reserved(out)))
         if trials is not None and trials.auto:
-            if out is not None:
-                stack.enter_context(terminable())
-                stack.enter_context(reserved(out))
             return _compared(plan, trials, out, overwrite)
         if trials is not None and trials.folds:
-            if out is not None:
-                stack.enter_context(terminable())
-                stack.enter_context(reserved(out))
             result = across_folds(plan, trials.folds)
-            content = described(result, plan.splits, plan.model)
-            result = replace(result, content=content)
+            result = replace(result, content=described(result, plan.splits, plan.model))
             return result if out is None else _write(plan, result, out, overwrite)
         if out is None:
             return result_of(plan, deque(train_all(plan), maxlen=1).pop())
-        stack.enter_context(terminable())
-        plan.ranks.run_on_first(lambda: stack.enter_context(reserved(out)))
         return _written(plan, out, overwrite, resume)
 
 
@@ -215,7 +215,7 @@ def _compared(plan: Plan, trials: TrialSettings, out: Path | None, overwrite: bo
 
     say = getattr(plan.watch, "say", lambda line: None)
     try:
-        return write(choose(plan, trials.minutes, say, write))
+        return write(Choice(plan, trials.minutes, say).run(write))
     except KeyboardInterrupt:
         kept = f"the first model is in {out}" if written else "nothing was written"
         raise Interrupted(f"interrupted: {kept}") from None
@@ -321,18 +321,15 @@ def vectors_baseline(splits: Splits, settings: Settings, device: str) -> dict[st
     if not (task.names_labels and task.head and single) or not any(others.values()):
         return None
     began = time.perf_counter()
-    train = sample_of(splits.train, BASELINE_ROWS)
+    train = replace(sample_of(splits.train, BASELINE_ROWS), known_labels=splits.train.labels)
     try:
-        learner = FrozenEncoder(VECTORS, task.name, device=device).fit(
-            replace(train, known_labels=splits.train.labels), settings
-        )
+        learner = FrozenEncoder(VECTORS, task.name, device=device).fit(train, settings)
     except BertsmithError:  # too few labels, say: the run itself has its say on that
         return None
-    scores = {name: one and learner.evaluate(one).scores for name, one in others.items()}
     return {
         "name": f"linear layer on vectors of {VECTORS}",
         "short": "vectors",
-        "scores": scores,
+        "scores": {name: one and learner.evaluate(one).scores for name, one in others.items()},
         "seconds": round(time.perf_counter() - began, 1),
         "note": "",
         "fitted": True,
@@ -373,7 +370,7 @@ def _notes(plan: Plan, kept: Run) -> list[str]:
         what = " and ".join([", ".join(chosen[:-1]), chosen[-1]] if chosen[1:] else chosen)
         notes.append(
             f"the dev score is optimistic, because it was also used to choose {what}; "
-            "use --test FILE for an unbiased score"
+            "give a test file for an unbiased score"
         )
     return notes
 
@@ -384,7 +381,7 @@ def _why(settings: Settings) -> str:
         return f"no better dev score in {settings.patience} epochs"
     return (
         f"{UNCHANGED} dev scores in a row were no better, and the training loss was below {LEARNED}"
-        " or a third of all epochs had passed (--keep last trains on)"
+        " or a third of all epochs had passed (keep last trains on)"
     )
 
 

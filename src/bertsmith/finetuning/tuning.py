@@ -51,6 +51,8 @@ class Tuning:
     Without it the last is. With `checkpoints`, an interrupted run goes on where it ended.
     """
 
+    name = "epoch"  # of which random orders are a function
+
     def __init__(
         self,
         bert: LoadedModel,
@@ -70,11 +72,8 @@ class Tuning:
         self.history, self.best = History(), Best()
         self.sharded = False  # are the weights divided over the ranks?
         self.each = -(-len(samples) // settings.batch_size)  # steps of an epoch
+        self.total = self.each * settings.epochs
         self.precision = supported(settings.dtype, bert.device)
-        if self.precision != settings.dtype:
-            bert.ledger.note(
-                f"trained in {self.precision}: this device has no {settings.dtype} units"
-            )
 
     @property
     def budget(self) -> int:
@@ -100,10 +99,13 @@ class Tuning:
         """
         if self.checkpoints is not None:  # a writer may have been killed
             self.ranks.run_on_first(self.checkpoints.sweep)
+        if self.precision != self.settings.dtype:
+            units = f"this device has no {self.settings.dtype} units"
+            self.bert.ledger.note(f"trained in {self.precision}: {units}")
         begun = self.checkpoints is not None and bool(self.checkpoints.steps())
         if self.settings.head_epochs and not begun:
             self._train_head()
-        self._run(self.settings, "epoch", self.each * self.settings.epochs, scored=True)
+        self.train()
         self.finish()
 
     def finish(self) -> None:
@@ -117,7 +119,7 @@ class Tuning:
         encoder = self.bert.model.encoder
         trained = [p for p in encoder.parameters() if p.requires_grad]
         freeze(self.bert.model, "encoder")
-        alone = self.settings.changed(
+        settings = self.settings.changed(
             freeze="encoder",
             learning_rate=HEAD_RATE,
             epochs=self.settings.head_epochs,
@@ -126,22 +128,22 @@ class Tuning:
             checkpointing=False,
         )
         try:
-            self._run(alone, "head epoch", self.each * alone.epochs, scored=False)
+            HeadTuning(self.bert, self.training, self.samples, settings, ranks=self.ranks).train()
         finally:
             for parameter in trained:
                 parameter.requires_grad_(True)
 
-    def _run(self, settings: Settings, name: str, total: int, *, scored: bool) -> None:
-        """Run the loop over some epochs, and leave the model as it was but for its weights."""
-        bert, model = self.bert, self.bert.model
+    def train(self) -> None:
+        """Run the loop over all epochs, and leave the model as it was but for its weights."""
+        bert, model, settings = self.bert, self.bert.model, self.settings
         cache = CachedEncoder(model) if settings.freeze == "encoder" else None
         signals = allow_signals(blocks_of(model)) if bert.device.type == "cpu" else []
         # Where only the head is trained, there is little to divide.
         divided = settings.parallel == "fsdp" and settings.freeze != "encoder"
         self.sharded = divided and self.ranks.count > 1
-        trainer = self._trainer(settings, name, total, scored)
+        trainer = self._trainer()
         try:
-            if scored and self.checkpoints is not None and self.checkpoints.steps():
+            if self.checkpoints is not None and self.checkpoints.steps():
                 trainer.resume()
             model.train()
             if cache is not None:  # in an order that a resumed run repeats
@@ -160,8 +162,8 @@ class Tuning:
         if not finished or any(self.ranks.sum([trainer.stopped.number])):  # also at the very end
             raise KeyboardInterrupt
 
-    def _trainer(self, settings: Settings, name: str, total: int, scored: bool) -> Trainer:
-        bert, training, ranks = self.bert, self.training, self.ranks
+    def _trainer(self) -> Trainer:
+        bert, training, ranks, settings = self.bert, self.training, self.ranks, self.settings
         on_cpu, half = bert.device.type == "cpu", self.precision != "float32"
         # oneDNN prepares again for each new number of rows in half precision.
         cached = settings.budget if training.together else 0
@@ -169,8 +171,10 @@ class Tuning:
         tables = large_tables(bert.model) if ranks.count == 1 else []
         graphs = can_replay(settings, ranks) and not cached
         padded = PaddedInputs(bert, training, half) if graphs else None
-        epochs = Epochs(training, self.samples, settings, self.budget, name=name, captured=padded)
-        train = self._train_part(settings, total)
+        epochs = Epochs(
+            training, self.samples, settings, self.budget, name=self.name, captured=padded
+        )
+        train = self._train_part(settings, self.total)
         self.plain = deepcopy(bert.model, emptied(bert.model)) if self.sharded else bert.model
         module = ranks.wrap(
             learner,
@@ -179,8 +183,7 @@ class Tuning:
             checkpointing=settings.checkpointing,
             tables=tables,
         )
-        if scored:
-            self.history.planned = total
+        self.history.planned = self.total
         trainer = Trainer(
             learner,
             module,
@@ -188,19 +191,19 @@ class Tuning:
             train=train,
             ranks=ranks,
             request=lambda step: epochs,
-            record=self.history if scored else History(),
-            watch=_Told(self if scored else None, total),
+            record=self.history,
+            watch=_Told(self),
             place=str(training.dataset.path),
-            checkpoints=self.checkpoints if scored else None,
+            checkpoints=self.checkpoints,
             keeping=Keeping(every=self.each, at_start=False, spare=SPARE),
-            scoring=self._scoring() if scored else None,
+            scoring=self._scoring(),
             replay=REPLAY if graphs else None,
             workers=0,  # they would compete for the lock of Python: batches are quickly made
             ledger=bert.ledger,
             draw=lambda step: int(bits(settings.seed, "step", step, *_other(ranks)) >> 1),
             tables=tables if on_cpu else (),  # a GPU fills a table of zeros in no time
         )
-        self.best = trainer.best if scored else self.best
+        self.best = trainer.best
         return trainer
 
     def _train_part(self, settings: Settings, total: int) -> TrainPart:
@@ -225,7 +228,7 @@ class Tuning:
 
     # ------------------------------------------------------------------ scores
 
-    def _scoring(self) -> Scoring:
+    def _scoring(self) -> Scoring | None:
         """After every epoch its mean loss; after some of them also the scores on dev data."""
         settings = self.settings
 
@@ -291,32 +294,27 @@ class Tuning:
         self.bert.checkpoint = replace(self.bert.checkpoint, model=whole)
 
 
-def train(
-    bert: LoadedModel,
-    training: Training,
-    samples: Sequence[Sample],
-    settings: Settings,
-    look: Callable[[], Scores] | None,
-    watch: Watcher | None = None,
-) -> History:
-    """Train a model on samples; afterwards it has the weights of the best epoch."""
-    tuning = Tuning(bert, training, samples, settings, look, watch)
-    tuning.run()
-    return tuning.history
+class HeadTuning(Tuning):
+    """The epochs before all others, in which the head learns alone: nothing is scored or kept."""
+
+    name = "head epoch"
+
+    def _scoring(self) -> None:
+        return None
 
 
 class _Told:
-    """Passes what the loop tells on to the watcher of a run, if there is one."""
+    """Passes what the loop reports on to the watcher of a run."""
 
-    def __init__(self, tuning: Tuning | None, total: int) -> None:
-        self.tuning, self.total = tuning, total
+    def __init__(self, tuning: Tuning) -> None:
+        self.tuning = tuning
 
     def step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
-        if self.tuning is None or not self.tuning.ranks.first:
+        if not self.tuning.ranks.first:
             return
         watch, history = self.tuning.watch, self.tuning.history
         if timing:
-            watch.step(history.steps, self.total, history.losses[-1])
+            watch.step(history.steps, self.tuning.total, history.losses[-1])
         else:
             watch.epoch({"seed": self.tuning.settings.seed, **history.epochs[-1]})
 

@@ -24,7 +24,7 @@ from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import labelled
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
-from bertsmith.tasks.splits import Splits, fold_numbers, split_off
+from bertsmith.tasks.splits import Splits, fold_numbers, folds_of, split_off
 from bertsmith.tasks.task import Prediction
 
 SIZES, LEAST = 6, 40  # points of the curve, and labelled rows that it needs
@@ -134,34 +134,25 @@ class LearningCurve:
 
     def page(self) -> str:
         """The curve as a page."""
-        sizes = np.geomspace(self.points[0].labels, self.labels + max(self.more), 40)
-        between = [(float(size), self.score(float(size))) for size in sizes]
-        named = (("low", "90% interval: low"), ("value", "fitted"), ("high", "high"))
-        series = [
-            Series("measured", [(p.labels, 100 * p.score) for p in self.points], bare=True),
-            *(
-                Series(
-                    title,
-                    [(x, 100 * getattr(one, name)) for x, one in between],
-                    name != "value",
-                    color=color,
-                )
-                for (name, title), color in zip(named, (7, 1, 7), strict=True)
-            ),
-        ]
-        label = [Reference(100 * self.target, "wanted")] if self.target is not None else []
+        sizes = np.geomspace(self.points[0].labels, self.labels + max(self.more), 40).tolist()
+        between = [self.score(size) for size in sizes]
+        series = [Series("measured", [(p.labels, 100 * p.score) for p in self.points], bare=True)]
+        for name, title in (("low", "90% interval: low"), ("value", "fitted"), ("high", "high")):
+            line = [(x, 100 * getattr(y, name)) for x, y in zip(sizes, between, strict=True)]
+            outer = name != "value"
+            series.append(Series(title, line, outer, color=7 if outer else 1))
+        target = [Reference(100 * self.target, "wanted")] if self.target is not None else []
         chart = line_chart(
             f"{self.metric.replace('_', ' ')} by number of labels",
             series,
             x_label="labels",
             unit="%",
-            references=label,
+            references=target,
             log_x=True,
         )
-        content = self.to_dict()
         points = [
-            (f"{one['labels']:,}", *(f"{100 * one[name]:.1f}" for name in ("score", "low", "high")))
-            for one in content["points"]
+            (f"{one.labels:,}", *(f"{100 * value:.1f}" for value in (one.score, one.low, one.high)))
+            for one in self.points
         ]
         heads = ("class", "rows", "F1 with half", "F1 with all", "")
         classes = [
@@ -230,25 +221,27 @@ def learning_curve(
         learn = _fast(FrozenEncoder(model, dataset.task, device=device))
     repeats = repeats or (1 if full or count > 1000 else 2)
     sizes = _sizes(count * (folds - 1) // folds, len(dataset.labels))
-    values, kept = _measured(dataset, learn, sizes, folds, repeats, seed, full, progress)
-    scored = replace(dataset, examples=kept)
+    measured = _measured(
+        dataset, learn, sizes, folds, repeats, seed, 2 if full else folds, progress
+    )
+    kept = sorted(measured[0][0])
+    scored = replace(dataset, examples=[dataset.examples[number] for number in kept])
+    values = [[[one[number].value for number in kept] for one in some] for some in measured]
     scorers = [[kind.score(scored, one, None) for one in some] for some in values]
     if metric not in (known := scorers[0][0](None)):
         raise BertsmithError(f"unknown score {metric!r}; available: {', '.join(known)}")
 
-    def means(weights: Any) -> list[float]:
-        return [float(np.mean([score(weights)[metric] for score in one])) for one in scorers]
+    def each(weights: Any) -> np.ndarray[Any, Any]:
+        """The scores of all sizes and repeats (sizes, repeats)."""
+        return np.array([[score(weights)[metric] for score in one] for one in scorers])
 
-    scores = np.array(means(None))
-    drawn = np.array([means(one) for one in drawn_weights(len(kept), DRAWS, seed)])
+    drawn = np.array([each(one).mean(1) for one in drawn_weights(len(kept), DRAWS, seed)])
     spread = np.cov(drawn[np.isfinite(drawn).all(1)].T)
-    each = np.array([[score(None)[metric] for score in one] for one in scorers])
-    variance = (
-        float(each.var(1, ddof=1).mean())
-        if repeats > 1
-        else float(np.trace(spread)) / len(sizes) / 4
-    )
-    covariance = spread + np.eye(len(sizes)) * variance / repeats
+    # How much models of the same number of labels differ; of one repeat, as a part of the spread.
+    variance = float(np.trace(spread)) / len(sizes) / 4
+    if repeats > 1:
+        variance = float(each(None).var(1, ddof=1).mean())
+    scores, covariance = each(None).mean(1), spread + np.eye(len(sizes)) * variance / repeats
     fit = forecast(
         sizes, scores.tolist(), covariance, noise=variance**0.5, confidence=CONFIDENCE, seed=seed
     )
@@ -310,36 +303,24 @@ def _measured(
     folds: int,
     repeats: int,
     seed: int,
-    full: bool,
+    scored: int,
     progress: Progress | None,
-) -> tuple[list[list[list[Any]]], list[Any]]:
-    """The predicted values for each size and repeat, and the examples that they are for.
-
-    Fine-tuning takes long: it is scored on two folds of one repeat.
-    """
-    rows = dataset.examples
-    values: list[list[list[Any]]] = [[] for _ in sizes]
-    numbers = [np.array(fold_numbers(dataset, folds, seed + one)) for one in range(repeats)]
-    scored = range(2) if full else range(max(map(int, numbers[0])) + 1)
-    kept = np.isin(numbers[0], list(scored))
-    done, total = 0, len(sizes) * repeats * len(scored)
-    for repeat, fold_of in enumerate(numbers):
-        found: list[dict[int, Any]] = [{} for _ in sizes]
-        for fold in scored:
-            random = np.random.default_rng((seed, repeat, fold))
-            held = np.flatnonzero(fold_of == fold).tolist()
-            order = random.permutation(np.flatnonzero(fold_of != fold))
+) -> list[list[dict[int, Prediction]]]:
+    """For each size and repeat the predictions by the example's number, of the `scored` folds."""
+    measured: list[list[dict[int, Prediction]]] = [[{} for _ in range(repeats)] for _ in sizes]
+    done = 0
+    for repeat in range(repeats):
+        divided = list(folds_of(dataset, fold_numbers(dataset, folds, seed + repeat)))[:scored]
+        for fold, (rest, held) in enumerate(divided):
+            order = np.random.default_rng((seed, repeat, fold)).permutation(len(rest.examples))
             for place, size in enumerate(sizes):
-                some = replace(dataset, examples=[rows[number] for number in order[:size]])
-                predictions = learn(some)([rows[number] for number in held])
-                pairs = zip(held, predictions, strict=True)
-                found[place].update((number, one.value) for number, one in pairs)
+                some = replace(rest, examples=[rest.examples[number] for number in order[:size]])
+                predictions = learn(some)([dataset.examples[number] for number in held])
+                measured[place][repeat] |= zip(held, predictions, strict=True)
                 done += 1
                 if progress is not None:
-                    progress(done, total)
-        for place, one in enumerate(found):
-            values[place].append([one[number] for number in sorted(one)])
-    return values, [row for row, one in zip(rows, kept, strict=True) if one]
+                    progress(done, len(sizes) * repeats * len(divided))
+    return measured
 
 
 def _round(count: float) -> int:

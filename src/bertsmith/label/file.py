@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -31,7 +32,7 @@ class LabelFile:
             if stored and stored.get(name) != json.loads(json.dumps(plan[name])):
                 raise BertsmithError(
                     f"{path} holds labels of {stored.get('task', 'something else')}, not of "
-                    f"{plan['task']}: choose another file with --out"
+                    f"{plan['task']}: choose another file"
                 )
         labels = list(dict.fromkeys([*stored.get("labels", ()), *plan["labels"]]))
         whole = {**plan, "labels": labels}
@@ -51,13 +52,19 @@ class LabelFile:
             except UnicodeDecodeError:
                 raise BertsmithError(f"{where}: not UTF-8 text") from None
             if number == 1 and not (isinstance(event, dict) and PLAN in event):
-                raise BertsmithError(f"{self.path} is not a file of labels: choose another --out")
+                raise BertsmithError(f"{self.path} is not a file of labels: choose another")
             if isinstance(event, dict):
                 self.annotations.add(Row(number, event), where)
             self.lines = number
 
     def _append(self, event: Mapping[str, Any]) -> Row:
-        append_line(self.path, event, flush=True)
+        end = self.path.stat().st_size if self.path.is_file() else 0
+        try:
+            append_line(self.path, event, flush=True)
+        except BertsmithError:  # a full disk: the next line must not continue half of this one
+            if self.path.is_file():
+                os.truncate(self.path, end)
+            raise
         self.lines += 1
         row = Row(self.lines, dict(event))
         self.annotations.add(row, Where(str(self.path), self.lines))

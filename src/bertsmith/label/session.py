@@ -354,12 +354,12 @@ def labelling(
     assert form is not None
     names = list(dict.fromkeys(one.strip() for one in labels if one.strip()))
     if form.numeric and any(not one.replace(".", "", 1).lstrip("-").isdigit() for one in names):
-        raise BertsmithError(f"labels of {reading.name} are numbers, as in --labels 0,1,2")
+        raise BertsmithError(f"labels of {reading.name} are numbers, such as 0,1,2")
     plan = {"format": 1, "task": reading.name, "columns": [form.column], "labels": names}
     with opened(out, plan) as file:
         known = file.annotations.plan["labels"]
         if form.named and len(known) < (1 if form.several or form.asks == "mark" else 2):
-            raise BertsmithError("name the labels to choose from, as in --labels praise,complaint")
+            raise BertsmithError("name the labels to choose from, such as praise,complaint")
         learner = None
         if settings.order == "active" or model is not None:
             from bertsmith.label.learner import ENCODER, Learner

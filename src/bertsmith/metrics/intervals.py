@@ -32,13 +32,11 @@ class Summary:
         return "unknown" if math.isnan(self.low) else f"{self.low:.4f} to {self.high:.4f}"
 
 
-def over_seeds(
-    scores: Sequence[float], *, confidence: float = 0.95, draws: int = 0, seed: int = 0
-) -> Summary:
+def over_seeds(scores: Sequence[float], *, confidence: float = 0.95) -> Summary:
     """Return median, mean, standard deviation, and Student's t interval of the mean over seeds.
 
     Seeds are too few to resample: of 2 seeds, a bootstrap interval of 95% holds the true mean half
-    of the time. `draws` and `seed`, of earlier versions that did, have no effect.
+    of the time.
     """
     values = np.asarray(scores, dtype=np.float64)
     if not len(values):
@@ -88,8 +86,13 @@ def resample(
     `score` takes the weight (count) of each of `length` examples. If the score is NaN, so is the
     interval. It is never [1, 1]: see `percentiles`.
     """
-    value = score(np.ones(length))
-    values = np.asarray([score(one) for one in drawn_weights(length, draws, seed)])
+    drawn = [score(one) for one in drawn_weights(length, draws, seed)]
+    return _summary(score(np.ones(length)), drawn, confidence, length)
+
+
+def _summary(value: float, drawn: Sequence[float], confidence: float, length: int) -> Summary:
+    """A score with the interval of those of samples."""
+    values = np.asarray(drawn, dtype=np.float64)
     values = values[np.isfinite(values)]
     low, high = percentiles(values, confidence, length)
     deviation = float(values.std(ddof=1)) if len(values) > 1 else 0.0
@@ -119,23 +122,13 @@ def bootstrap(
     length = len(columns[0]) if columns else 0
     if not length or any(len(column) != length for column in columns):
         raise BertsmithError("a bootstrap needs non-empty columns of equal length")
-    drawn = [
-        metric(*([column[place] for place in picks] for column in columns))
-        for picks in _picks(length, draws, seed).tolist()
-    ]
-    values = np.asarray([value for value in drawn if not math.isnan(value)])
-    if not len(values):
-        raise BertsmithError("the metric is NaN on every bootstrap draw")
-    low, high = percentiles(values, confidence, length)
-    deviation = float(values.std(ddof=1)) if len(values) > 1 else 0.0
-    value = float(metric(*columns))
-    return Summary(value, value, deviation, low, high, length, confidence)
-
-
-def _picks(length: int, draws: int, seed: int) -> NDArray[np.int64]:
     if draws < 1:
         raise BertsmithError(f"draws must be at least 1, not {draws}")
-    return np.random.default_rng(seed).integers(0, length, (draws, length))
+    picks = np.random.default_rng(seed).integers(0, length, (draws, length)).tolist()
+    drawn = [metric(*([column[n] for n in one] for column in columns)) for one in picks]
+    if not np.isfinite(drawn).any():
+        raise BertsmithError("the metric is NaN on every bootstrap draw")
+    return _summary(float(metric(*columns)), drawn, confidence, length)
 
 
 def percentiles(values: NDArray[np.float64], confidence: float, length: int) -> tuple[float, float]:

@@ -32,7 +32,7 @@ class Score:
 def accuracy(gold: Sequence[Label], predicted: Sequence[Label]) -> float:
     """Return the fraction of correct predictions."""
     paired(gold, predicted)
-    return sum(map(_same, gold, predicted)) / len(gold)
+    return sum(bool(g == p) for g, p in zip(gold, predicted, strict=True)) / len(gold)
 
 
 def confusion(
@@ -70,10 +70,7 @@ def f1(
     if average == "binary":
         if positive is None:
             raise BertsmithError("binary F1 needs the positive label")
-        paired(gold, predicted)
-        right = sum(g == positive == p for g, p in zip(gold, predicted, strict=True))
-        found, wanted = (sum(x == positive for x in side) for side in (predicted, gold))
-        return score(right, found, wanted).f1
+        return label_scores(gold, predicted, positive)(None)["f1"]
     if average == "micro":  # every label that is wrong is one too many and one too few
         return accuracy(gold, predicted)
     return _mean(list(per_label(gold, predicted).values()), average)
@@ -132,23 +129,13 @@ def multilabel_f1(
     average: str = "micro",
 ) -> float:
     """F1 of sets of labels: micro, macro, weighted, or samples (mean over examples)."""
-    paired(gold, predicted)
-    rows = [(set(g), set(p)) for g, p in zip(gold, predicted, strict=True)]
     if average == "samples":
-        scores = [score(len(g & p), len(p), len(g)).f1 for g, p in rows]
-        return sum(scores) / len(scores)
-    names = sorted({name for g, p in rows for name in g | p}, key=str)
-    counts = [
-        (
-            sum(n in g & p for g, p in rows),
-            sum(n in p for _, p in rows),
-            sum(n in g for g, _ in rows),
-        )
-        for n in names
-    ]
+        paired(gold, predicted)
+        rows = [(set(g), set(p)) for g, p in zip(gold, predicted, strict=True)]
+        return sum(score(len(g & p), len(p), len(g)).f1 for g, p in rows) / len(rows)
     if average == "micro":
-        return score(*(sum(row[side] for row in counts) for side in range(3))).f1
-    return _mean([score(*row) for row in counts], average)
+        return multilabel_scores(gold, predicted)(None)["micro_f1"]
+    return _mean(list(multilabel_per_label(gold, predicted).values()), average)
 
 
 def multilabel_scores(
@@ -199,9 +186,7 @@ def _flags(
 
 def exact_match(gold: Sequence[Collection[Label]], predicted: Sequence[Collection[Label]]) -> float:
     """Return the fraction of examples whose set of labels is predicted exactly."""
-    paired(gold, predicted)
-    pairs = zip(gold, predicted, strict=True)
-    return sum(set(g) == set(p) for g, p in pairs) / len(gold)
+    return multilabel_scores(gold, predicted)(None)["exact"]
 
 
 # ------------------------------------------------------------------ shared
@@ -231,10 +216,6 @@ def _mean(scores: Sequence[Score], average: str) -> float:
         total = sum(one.support for one in scores)
         return sum(one.f1 * one.support for one in scores) / total if total else 0.0
     raise BertsmithError(f"unknown average {average!r}; known: binary, micro, macro, weighted")
-
-
-def _same(one: Label, other: Label) -> bool:
-    return bool(one == other)
 
 
 def paired(gold: Sequence[Any], predicted: Sequence[Any]) -> None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bertsmith.errors import BertsmithError
 from bertsmith.metrics.intervals import drawn_weights, percentiles
 from bertsmith.metrics.labels import Weights
-from bertsmith.metrics.paired import Comparison
+from bertsmith.metrics.paired import Comparison, compared
 
 Array = NDArray[np.float64]
 Score = Callable[[Weights], float]  # of one pre-trained model, by how often examples count
@@ -44,13 +44,8 @@ class MultiBootstrap:
     def compare(self, first: str, second: str, confidence: float = 0.95) -> Comparison:
         """Return the difference between two procedures, with a two-sided p-value."""
         leads = self.draws[second] - self.draws[first]
-        leads = leads[np.isfinite(leads)]
-        if not len(leads):
-            raise BertsmithError("the metric is NaN on these examples")
-        gone = int(min((leads <= 0).sum(), (leads >= 0).sum()))
-        p_value = min(1.0, 2 * (gone + 1) / (len(leads) + 1))
         lead = self.scores[second] - self.scores[first]
-        return Comparison(lead, p_value, *percentiles(leads, confidence, self.length))
+        return compared(lead, leads[np.isfinite(leads)], confidence, self.length)
 
     def seeds_needed(self, first: str, second: str, level: float = 0.05) -> float:
         """Return the seeds per procedure that would detect the observed lead in 80 % of studies.

@@ -14,10 +14,8 @@ from bertsmith.metrics.labels import Scorer, Weights, paired
 def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
     """Pearson correlation; NaN if either side is constant."""
     paired(gold, predicted)
-    one, other = _centred(gold), _centred(predicted)
-    if one is None or other is None:
-        return math.nan
-    return float(np.clip(one @ other, -1, 1))
+    one, other = np.asarray(gold, np.float64), np.asarray(predicted, np.float64)
+    return _correlation(one, other, np.ones(len(one)))
 
 
 def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
@@ -73,26 +71,3 @@ def _correlation(one: NDArray[np.float64], other: NDArray[np.float64], counts: W
         moved = moved / np.abs(moved).max()
         sides.append(moved / math.sqrt(counts[used] @ moved**2))
     return float(np.clip(counts[used] @ (sides[0] * sides[1]), -1, 1))
-
-
-def mean_squared_error(gold: Sequence[float], predicted: Sequence[float]) -> float:
-    """The mean of squared differences."""
-    paired(gold, predicted)
-    return float(np.mean((np.asarray(gold, float) - np.asarray(predicted, float)) ** 2))
-
-
-def mean_absolute_error(gold: Sequence[float], predicted: Sequence[float]) -> float:
-    """The mean of differences without their sign."""
-    paired(gold, predicted)
-    return float(np.mean(np.abs(np.asarray(gold, float) - np.asarray(predicted, float))))
-
-
-def _centred(values: Sequence[float]) -> NDArray[np.float64] | None:
-    """Values around 0 and of length 1; None where they are all the same, or too few."""
-    array = np.asarray(values, dtype=np.float64)
-    if len(array) < 2 or (array == array[0]).all():
-        return None
-    moved = array - array.mean()
-    # Scaled first, so that the squares of tiny or huge values stay within a float.
-    moved /= np.abs(moved).max()
-    return moved / np.linalg.norm(moved)

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertsmith.errors import BertsmithError
+from bertsmith.metrics.conformal import chance_of
 from bertsmith.metrics.intervals import drawn_weights, unseen
 from bertsmith.metrics.labels import Weights, paired
 
@@ -31,7 +33,9 @@ def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> Comparison:
     paired(first, second)
     lost = sum(bool(a) and not b for a, b in zip(first, second, strict=True))
     won = sum(bool(b) and not a for a, b in zip(first, second, strict=True))
-    return Comparison((won - lost) / len(first), _binomial(min(won, lost), won + lost))
+    return Comparison(
+        (won - lost) / len(first), min(1.0, 2 * chance_of(max(won, lost), won + lost, 0.5))
+    )
 
 
 def permutation(
@@ -71,7 +75,7 @@ def resample_pair(
     everything = np.ones(length)
     lead = second(everything) - first(everything)
     leads = [second(one) - first(one) for one in drawn_weights(length, draws, seed)]
-    return _compared(lead, leads, confidence, length)
+    return compared(lead, leads, confidence, length)
 
 
 def paired_bootstrap(
@@ -100,10 +104,13 @@ def paired_bootstrap(
         drawn = [gold[place] for place in picks]
         one, other = ([side[place] for place in picks] for side in (first, second))
         leads.append(metric(drawn, other) - metric(drawn, one))
-    return _compared(lead, leads, confidence, len(gold))
+    return compared(lead, leads, confidence, len(gold))
 
 
-def _compared(lead: float, leads: Sequence[float], confidence: float, length: int) -> Comparison:
+def compared(
+    lead: float, leads: Sequence[float] | NDArray[np.float64], confidence: float, length: int
+) -> Comparison:
+    """A difference with its p-value and interval, by the differences of bootstrap samples."""
     values = np.asarray([value for value in leads if not math.isnan(value)])
     if not len(values) or math.isnan(lead):
         raise BertsmithError("the metric is NaN on these examples")
@@ -114,15 +121,3 @@ def _compared(lead: float, leads: Sequence[float], confidence: float, length: in
         high = unseen(confidence, length)
         low = -high
     return Comparison(lead, min(1.0, 2 * (gone + 1) / (len(values) + 1)), low, high)
-
-
-def _binomial(fewer: int, count: int) -> float:
-    """How likely a fair coin falls so unevenly in `count` throws, on either side."""
-    if not count:
-        return 1.0
-    logs = (
-        math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1)
-        for k in range(fewer + 1)
-    )
-    tail = sum(math.exp(one - count * math.log(2)) for one in logs)
-    return min(1.0, 2 * tail)

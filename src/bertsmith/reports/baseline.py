@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.examples.draw import shuffled
+from bertsmith.errors import BertsmithError
 from bertsmith.infer.opening import open_model
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.evaluate import evaluate, labelled
+from bertsmith.tasks.evaluate import evaluate, labelled, sample_of
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.splits import Splits
 from bertsmith.tasks.task import Prediction
@@ -36,68 +36,29 @@ def baseline(
 ) -> dict[str, Any] | None:
     """Scores of the task's baseline on the dev and test files; None where it has none.
 
-    Labels have the same weights as in fine-tuning. Without scikit-learn, "note" says so instead.
+    Labels have the same weights as in fine-tuning. Where it cannot be fitted, "note" says why.
     """
     kind = task_named(splits.train.task).baseline
-    if not kind or (splits.dev is None and splits.test is None):
-        return None
-    if kind == "vectors":
-        pairs = len(splits.train.examples[0].texts) > 1
-        return _of_vectors(splits, device) if pairs else None
-    if (labels := len(splits.train.labels)) * min(MOST, len(splits.train)) > PRODUCT:
-        return {"name": NAME, "note": f"no TF-IDF baseline: {labels:,} labels are too many for it"}
-    try:
-        import sklearn  # noqa: F401
-    except ImportError:
-        return {
-            "name": NAME,
-            "short": "TF-IDF",
-            "note": "no TF-IDF baseline: it needs scikit-learn (pip install 'bertsmith[analysis]')",
-        }
-    began = time.perf_counter()
-    examples = splits.train.gold()
-    notes = []
-    if len(examples) > MOST:
-        order = shuffled(np.arange(len(examples)), len(examples), 0, "baseline")
-        notes.append(f"fitted on {MOST:,} of {len(examples):,} training examples")
-        examples = [examples[place] for place in order[:MOST]]
-    scores: dict[str, Any] = {"dev": None, "test": None}
-    predict = _fitted(splits.train, examples, class_weights)
-    for name, one in (("dev", splits.dev), ("test", splits.test)):
-        if one is not None:
-            scores[name] = _scored(labelled(one), predict)
-    return {
-        "name": NAME,
-        "short": "TF-IDF",
-        "scores": scores,
-        "seconds": round(time.perf_counter() - began, 1),
-        "note": "; ".join(notes),
-    }
-
-
-def fitted_words(train: Dataset[Any], examples: Sequence[Any], class_weights: str = "") -> Any:
-    """A function from examples to predictions by TF-IDF; None where it cannot be fitted."""
-    if len(train.labels) * len(examples) > PRODUCT:
-        return None
-    try:
-        import sklearn  # noqa: F401
-    except ImportError:
-        return None
-    return _fitted(train, examples[:MOST], class_weights)
-
-
-def _of_vectors(splits: Splits, device: str | None) -> dict[str, Any]:
-    """Scores of the cosines of vectors that were not trained on these files."""
-    began = time.perf_counter()
-    bert = open_model(VECTORS, device=device, progress=False)
     files = {"dev": splits.dev, "test": splits.test}
-    return {
-        "name": f"cosine of {VECTORS}, not trained on these pairs",
-        "short": VECTORS,
-        "scores": {name: one and evaluate(bert, one).scores for name, one in files.items()},
-        "seconds": round(time.perf_counter() - began, 1),
-        "note": "",
-    }
+    if not kind or not any(files.values()):
+        return None
+    began, about = time.perf_counter(), {"name": NAME, "short": "TF-IDF", "note": ""}
+    if kind == "vectors":
+        if len(splits.train.examples[0].texts) < 2:
+            return None
+        name = f"cosine of {VECTORS}, not trained on these pairs"
+        about |= {"name": name, "short": VECTORS}
+        bert = open_model(VECTORS, device=device, progress=False)
+        scores = {name: one and evaluate(bert, one).scores for name, one in files.items()}
+    else:
+        try:
+            predict = fitted_words(splits.train, class_weights)
+        except BertsmithError as error:
+            return about | {"note": f"no TF-IDF baseline: {error}"}
+        if (count := len(splits.train.gold())) > MOST:
+            about["note"] = f"fitted on {MOST:,} of {count:,} training examples"
+        scores = {name: one and _scored(labelled(one), predict) for name, one in files.items()}
+    return about | {"scores": scores, "seconds": round(time.perf_counter() - began, 1)}
 
 
 def verdict(
@@ -125,8 +86,15 @@ def _texts(examples: Sequence[Any]) -> list[str]:
     return [" ".join(text for text in (one.text, one.pair) if text) for one in examples]
 
 
-def _fitted(train: Dataset[Any], examples: Sequence[Any], class_weights: str) -> Any:
-    """A function from examples to predictions."""
+def fitted_words(train: Dataset[Any], class_weights: str = "") -> Any:
+    """A function from examples to predictions, by TF-IDF and logistic regression."""
+    examples = sample_of(train, MOST).gold()
+    if (count := len(train.labels)) * len(examples) > PRODUCT:
+        raise BertsmithError(f"{count:,} labels are too many for it")
+    try:
+        import sklearn  # noqa: F401
+    except ImportError:
+        raise BertsmithError("it needs scikit-learn (pip install 'bertsmith[analysis]')") from None
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_union
 

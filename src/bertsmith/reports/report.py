@@ -166,17 +166,28 @@ def _scores(content: Mapping[str, Any]) -> list[Any]:
 
 
 def _baseline(content: Mapping[str, Any]) -> Any:
-    """The main score as a bar, and that of the simple baseline below it."""
-    simple, metric = content.get("baseline") or {}, content["metric"]
+    """The main score as a bar, and those of simple baselines below it."""
+    metric, simple = (
+        content["metric"],
+        [content.get(name) or {} for name in ("baseline", "vectors")],
+    )
     for split in ("test", "dev"):
         own = (content["scores"].get(split) or {}).get(metric)
-        other = ((simple.get("scores") or {}).get(split) or {}).get(metric)
-        if own is not None and other is not None:
-            rows = [("this model", own, f"{own:.4f}"), (simple["name"], other, f"{other:.4f}")]
+        others = {
+            one["name"]: score
+            for one in simple
+            if (score := ((one.get("scores") or {}).get(split) or {}).get(metric)) is not None
+        }
+        if own is not None and others:
+            rows = [(name, score, f"{score:.4f}") for name, score in others.items()]
             return {
                 "title": f"{readable(metric)} ({split})",
-                "bars": bar_list(rows, most=max(1.0, own, other), weak=[1]),
-                "note": simple.get("note", ""),
+                "bars": bar_list(
+                    [("this model", own, f"{own:.4f}"), *rows],
+                    most=max(1.0, own, *others.values()),
+                    weak=list(range(1, len(rows) + 1)),
+                ),
+                "note": "; ".join(filter(None, (one.get("note") for one in simple))),
             }
     return None
 

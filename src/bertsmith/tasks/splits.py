@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -171,6 +171,17 @@ def fold_numbers(dataset: Dataset[Any], folds: int, seed: int = 0) -> list[int]:
         for number in group:
             numbers[number] = fold
     return numbers
+
+
+def folds_of(
+    dataset: Dataset[Any], numbers: Sequence[int]
+) -> Iterator[tuple[Dataset[Any], list[int]]]:
+    """For every fold the other examples, to learn from, and the places of its own, to predict."""
+    for fold in range(max(numbers) + 1):
+        rest = [one for one, n in zip(dataset.examples, numbers, strict=True) if n != fold]
+        held = [place for place, n in enumerate(numbers) if n == fold]
+        if held:
+            yield replace(dataset, examples=rest), held
 
 
 def _stratum(example: Example) -> str:

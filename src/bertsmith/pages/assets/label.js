@@ -157,6 +157,8 @@ function suggest(given, sentence, button) {
 
 const names = () => text?.choices ?? labels;
 const many = () => !marking && !text?.choices && labels.length > 10;
+// Labels that are digits (0, 1, 2) have themselves as keys: pressing 2 must not store 1.
+const keys = () => (names().every((name) => /^[0-9]$/.test(name)) ? names() : names().map((_, number) => String((number + 1) % 10)));
 const visible = () => {
   const part = find("filter").value.trim().toLowerCase();
   return many() && part ? names().filter((name) => name.toLowerCase().replaceAll("_", " ").includes(part.replaceAll("_", " "))) : names();
@@ -171,8 +173,9 @@ function draw() {
   find("text").replaceChildren(...passages);
   find("filter").hidden = !many() || !text;
   const chosen = (name) => (marking ? active === name && labels.length > 1 : page.several ? answer.includes(name) : answer === name);
+  const pressed = keys();
   const buttons = visible().map((name, number) => make("button", { type: "button", "aria-pressed": String(chosen(name)), onclick: () => choose(name) },
-    marking ? dot(name) : null, marking && !page.named ? "Mark as the answer" : name, many() || number > 9 ? null : make("kbd", {}, String((number + 1) % 10))));
+    marking ? dot(name) : null, marking && !page.named ? "Mark as the answer" : name, many() || number > 9 ? null : make("kbd", {}, pressed[number])));
   find("choices").replaceChildren(...(text ? buttons : []));
   find("choices").className = text?.choices ? "own" : many() ? "many" : "";
   find("done").hidden = !text || !(marking || page.several);
@@ -314,7 +317,7 @@ document.addEventListener("keydown", (event) => {
   if ((event.ctrlKey || event.metaKey) && key === "z") { if (!filter || !target.value) { event.preventDefault(); undo(); } return; }
   if (event.ctrlKey || event.metaKey || target.tagName === "SUMMARY") return;
   const empty = !filter || !target.value;
-  const digit = /^[0-9]$/.test(key) && !many() ? names()[(Number(key) + 9) % 10] : undefined;
+  const digit = /^[0-9]$/.test(key) && !many() ? names()[keys().slice(0, 10).indexOf(key)] : undefined;
   let used = true;
   if (key === "Enter") enter();
   else if (key === " " && empty) send(null, true);
