@@ -81,6 +81,11 @@ class Corpus:
                 self.sums.demand(name)
         return Tokenizer.load(self.directory / "tokenizer")
 
+    @property
+    def parts(self) -> tuple[tuple[Corpus, float], ...]:
+        """Corpora with their shares: this one alone."""
+        return ((self, 1.0),)
+
     def fingerprint(self) -> str:
         """The SHA-256 sum of the manifest, which identifies the corpus."""
         return self.manifest.fingerprint()

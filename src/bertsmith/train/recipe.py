@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.files import cause, one_line
+from bertsmith.numbers import real_number
 
 RECIPES = files("bertsmith.recipes")
 LONGEST, MOST_TOKENS, MOST_STEPS, MOST_MINUTES = 2**20, 2**31, 10**9, 10**7
@@ -71,10 +72,22 @@ class TeacherPart(Part):
     )
 
 
+class CorpusPart(Part):
+    """A corpus of a mixture."""
+
+    path: str = Field(min_length=1, description="a folder written by `bertsmith prepare`")
+    weight: float = Field(
+        default=1.0, gt=0, le=1e6, description="its share of the tokens, up to a common factor"
+    )
+
+
 class DataPart(Part):
     """The text and how it is cut into sequences."""
 
     corpus: str = Field(default="", description="a folder written by `bertsmith prepare`")
+    corpora: tuple[CorpusPart, ...] = Field(
+        default=(), max_length=64, description="a mixture of several, instead of `corpus`"
+    )
     format: Literal["spans", "joined", "next", "order", "crops"] = Field(
         default="spans",
         description="spans of documents, joined documents, sentence pairs, or crops: two texts of"
@@ -204,7 +217,10 @@ class TrainPart(Part):
         default=0.01, ge=0, le=MOST_STEPS, description="share of the run; 1 or more: steps"
     )
     decay: float = Field(
-        default=0.2, ge=0, le=1, description="share of the run, for schedule = stable"
+        default=0.2,
+        ge=0,
+        le=MOST_STEPS,
+        description="for schedule = stable: share of the run; more than 1: steps",
     )
     clip: float = Field(
         default=1.0, ge=0, le=1e9, description="largest gradient norm; 0: no gradient clipping"
@@ -269,6 +285,9 @@ class LoraPart(Part):
     )
 
 
+Name = Annotated[str, Field(pattern=r"^[\w.-]{1,40}$")]
+
+
 class EvaluatePart(Part):
     """How the run is evaluated."""
 
@@ -277,6 +296,10 @@ class EvaluatePart(Part):
     )
     tokens: int = Field(
         default=65536, ge=0, le=MOST_TOKENS, description="held-out tokens to evaluate on"
+    )
+    held_out: dict[Name, str] = Field(
+        default_factory=dict,
+        description="other prepared corpora that are scored, by the names of their scores",
     )
     keep: Literal["last", "best"] = Field(
         default="last", description="which model is stored: the last, or that of the least loss"
@@ -293,6 +316,18 @@ class EvaluatePart(Part):
         le=10**6,
         description="held-out sequences for pseudo-perplexity, at the end",
     )
+
+
+class ProbePart(Part):
+    """A linear classifier of labelled texts on the model's states, at every evaluation."""
+
+    data: str = Field(default="", description="a .csv, .tsv or .jsonl file; empty: no probe")
+    text: str = Field(default="text", description="its column or key of texts")
+    label: str = Field(default="label", description="its column or key of labels")
+    pooling: Literal["mean", "cls"] = Field(
+        default="mean", description="of a text's states: their mean, or the first"
+    )
+    most: int = Field(default=1000, ge=10, le=10**5, description="rows that are read")
 
 
 class CheckpointPart(Part):
@@ -333,6 +368,7 @@ class Recipe(Part):
     train: TrainPart = Field(default_factory=TrainPart)
     lora: LoraPart = Field(default_factory=LoraPart)
     evaluate: EvaluatePart = Field(default_factory=EvaluatePart)
+    probe: ProbePart = Field(default_factory=ProbePart)
     checkpoint: CheckpointPart = Field(default_factory=CheckpointPart)
 
     def lengths(self) -> list[tuple[int, int, int]]:
@@ -391,6 +427,20 @@ def change(key: str, value: str) -> str:
     return f"{key}={tomli_w.dumps({'value': value}).removeprefix('value = ').strip()}"
 
 
+def data_changes(corpora: Sequence[str]) -> list[str]:
+    """The changes that name the corpora of a run: one, or several as PATH or PATH=WEIGHT."""
+    if len(corpora) == 1:
+        return [change("data.corpus", corpora[0]), "data.corpora=[]"]
+    tables = []
+    for text in corpora:
+        path, _, weight = text.rpartition("=")
+        if not path or Path(text).exists():
+            path, weight = text, "1"
+        value = real_number(weight, f"the weight of {path}", above=0)
+        tables.append(f"{{{change('path', path)}, weight={value!r}}}")
+    return ['data.corpus=""', f"data.corpora=[{', '.join(tables)}]"]
+
+
 def validated(kind: type[Kind], values: Mapping[str, Any], where: str) -> Kind:
     """Plain values as a model of this kind; a bad one is a one-line error."""
     try:
@@ -430,6 +480,15 @@ def _check(recipe: Recipe, where: str) -> None:
             f"{where}: train.warmup is {train.warmup:g} steps, but the run has {train.steps}: lower"
             " train.warmup (below 1 it is a share of the run)"
         )
+    if recipe.data.corpus and recipe.data.corpora:
+        raise BertsmithError(f"{where}: set data.corpus or data.corpora, not both")
+    if len({part.path for part in recipe.data.corpora}) < len(recipe.data.corpora):
+        raise BertsmithError(f"{where}: data.corpora names a folder twice")
+    if train.decay > max(1, train.steps):
+        raise BertsmithError(
+            f"{where}: train.decay is {train.decay:g} steps, but"
+            + (f" the run has {train.steps}" if train.steps else " train.minutes has no steps")
+        )
     if any(stage.steps == 0 for stage in stages[:-1]):
         raise BertsmithError(f"{where}: only the last of the stages may leave out its steps")
     if recipe.masking.mask + recipe.masking.random > 1:
@@ -451,6 +510,8 @@ def _check(recipe: Recipe, where: str) -> None:
     if (held.patience or held.keep == "best") and not (held.every and held.tokens):
         key = "patience" if held.patience else "keep"
         raise BertsmithError(f"{where}: evaluate.{key} needs evaluate.every and evaluate.tokens")
+    if held.held_out and not held.tokens:
+        raise BertsmithError(f"{where}: evaluate.held_out needs evaluate.tokens")
     shares = recipe.contrastive
     if shares.titles + shares.sentences + shares.same > 1:
         raise BertsmithError(f"{where}: the shares of titles, sentences and same are more than 1")
