@@ -13,7 +13,7 @@ from bertsmith.examples.source import Sequences, Source, ranges
 from bertsmith.ledger import Ledger
 
 FRACTION = 24  # bits of the share of a corpus: 6e-8, so small shares are exact too
-MEASURED = 2**14  # samples whose mean length is that of a corpus
+MEASURED = 2**16  # samples whose mean length is that of a corpus
 LEAST_BLOCK = 16
 
 
@@ -100,6 +100,7 @@ class MixedSource:
 
 
 def mean_length(source: Source) -> float:
-    """The mean length of a source's samples, with special tokens."""
-    samples = np.arange(min(source.count, MEASURED - MEASURED % source.group))
+    """The mean length of a source's samples, with special tokens; of many or of whole epochs."""
+    epochs = -(-MEASURED // source.count)
+    samples = np.arange(source.count * epochs if epochs > 1 else MEASURED)
     return float(source.plan(samples).lengths.mean())

@@ -436,7 +436,7 @@ def data_changes(corpora: Sequence[str]) -> list[str]:
         path, _, weight = text.rpartition("=")
         if not path or Path(text).exists():
             path, weight = text, "1"
-        value = real_number(weight, f"the weight of {path}", above=0)
+        value = real_number(weight, f"the weight of {path}")
         tables.append(f"{{{change('path', path)}, weight={value!r}}}")
     return ['data.corpus=""', f"data.corpora=[{', '.join(tables)}]"]
 
