@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.tokenizer import Tokenizer
 from corpus.texts import documents, write
 
+Preparation = import_module("bertsmith.corpus.prepare").Preparation  # hidden by the function
 OPTIONS: dict[str, Any] = {"held_out": 0.1, "shard_tokens": 5000, "piece_bytes": 8000}
 
 
@@ -98,7 +100,7 @@ def test_an_interrupted_addition_continues_and_the_corpus_stays_readable(
     with pytest.raises(BertsmithError, match="add those files first"):
         add([write(tmp_path / "other.txt", documents(5, 7))], out, workers=0)
     with monkeypatch.context() as patch:
-        patch.setattr("bertsmith.corpus.prepare.Preparation.finish", stop)
+        patch.setattr(Preparation, "finish", stop)
         with pytest.raises(KeyboardInterrupt):
             add([second], out, workers=0)
     assert content(out) == content(tmp_path / "whole")

@@ -109,6 +109,7 @@ def add(
     corpus is complete and readable all the time; call it again after an interruption to continue.
     """
     running, out = picked(EngineSettings, given), Path(corpus)
+    Manifest.read(out)  # before a lock makes the folder
     work = WorkFolder(out / "work")
     with writing(out), WorkFolder(out).held():
         manifest = Manifest.read(out)
@@ -132,7 +133,12 @@ def add(
         else:  # leftovers of something that is finished
             work.remove()
             work.begin(wanted)
-        return made.extend(running, manifest)
+        try:
+            return made.extend(running, manifest)
+        except BertsmithError:
+            if not any(made.work.glob("*.npz")):  # the first piece failed: for a corrected call
+                work.remove()
+            raise
 
 
 def _new_inputs(
