@@ -140,11 +140,11 @@ def test_mistakes(recipe: Make, prepared: Path, named: Path, tmp_path: Path) -> 
     other = fault(evaluate={"held_out": {"a": str(tmp_path / "foreign")}})
     assert "its vocabulary is not that of" in other
     assert "none.tsv" in fault(probe={"data": str(tmp_path / "none.tsv")})
-    assert "a probe is a .csv, .tsv or .jsonl file" in probed("a.txt", "a\n")
+    assert "a probe is a table of texts and labels" in probed("a.txt", "a\n")
     assert "no 'text' (it has sentence, label; set probe.text" in probed(
         "a.tsv", "sentence\tlabel\na\t1\n"
     )
     assert "it has 2 and 2" in probed("b.csv", "text,label\na,1\nb,2\n")
-    assert "not a table of texts and labels" in probed("a.jsonl", "{\n")
+    assert "a.jsonl: cannot be read" in probed("a.jsonl", "{\n")
     with pytest.raises(BertsmithError, match=r"did you mean probe\.pooling"):
         load_recipe("tiny-bert", ["probe.poolng=cls"])

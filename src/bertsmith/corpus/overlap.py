@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
 import io
 import json
@@ -20,8 +19,8 @@ import numpy as np
 from bertsmith.corpus.documents import Document
 from bertsmith.corpus.duplicates import mixed
 from bertsmith.corpus.encode import Ints
+from bertsmith.corpus.records import records
 from bertsmith.errors import BertsmithError
-from bertsmith.files import cause, inner, not_utf8, read_lines, read_whole, reading
 from bertsmith.ledger import Ledger
 from bertsmith.tokenizer.scripts import UNSPACED
 
@@ -55,7 +54,7 @@ class Benchmarks:
         starts, sizes, numbers, count = [0], {size}, WordNumbers(), 0
         for path in paths:
             number = starts[-1]
-            for text in _texts(Path(path)):
+            for text in _strings(records(Path(path))):
                 words = numbers.of(text)
                 if len(words) < min(SHORTEST, size):
                     ledger.note(
@@ -199,33 +198,6 @@ def _runs(words: Ints, size: int) -> tuple[Ints, Ints]:
     return hashes[0], hashes[1]
 
 
-def _texts(path: Path) -> Iterator[str]:
-    """The texts of a file of any of the usual kinds."""
-    kind = inner(path).suffix.lower()
-    with reading(path):
-        try:
-            if kind == ".parquet":
-                from pyarrow import parquet
-
-                with parquet.ParquetFile(path) as table:
-                    for batch in table.iter_batches(1024):
-                        yield from _strings(batch.to_pylist())
-            elif kind == ".json":
-                yield from _strings(json.loads(read_whole(path)))
-            elif kind in (".jsonl", ".ndjson"):
-                yield from _strings(json.loads(line) for line in read_lines(path) if line.strip())
-            elif kind in (".csv", ".tsv"):
-                tabs = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-                yield from _strings(csv.reader(_lines(path), **(tabs if kind == ".tsv" else {})))
-            else:
-                yield from _lines(path)
-        except ImportError:
-            message = f"{path}: parquet files need pyarrow: pip install pyarrow"
-            raise BertsmithError(message) from None
-        except (ValueError, csv.Error, RecursionError) as error:  # also pyarrow's
-            raise BertsmithError(f"{path}: cannot be read ({cause(error)})") from error
-
-
 def _strings(value: Any) -> Iterator[str]:
     """All strings in nested lists and tables."""
     if isinstance(value, str):
@@ -236,11 +208,3 @@ def _strings(value: Any) -> Iterator[str]:
     elif isinstance(value, Iterable) and not isinstance(value, bytes):
         for inside in value:
             yield from _strings(inside)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    for number, line in enumerate(read_lines(path), 1):
-        try:
-            yield line.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise not_utf8(path, number, line[error.start]) from None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +10,8 @@ import torch
 from torch import Tensor
 
 from bertsmith.batch import Batch
+from bertsmith.corpus.records import records
 from bertsmith.errors import BertsmithError
-from bertsmith.files import inner, open_bytes, reading
 from bertsmith.model import Model
 from bertsmith.model.pooling import mean
 from bertsmith.tokenizer import Tokenizer
@@ -82,29 +80,22 @@ class Probe:
 
 
 def _rows(part: ProbePart) -> Iterator[tuple[str, str]]:
-    """The text and the label of each row of a csv, tsv or jsonl file."""
-    path = Path(part.data)
-    kind = inner(path).suffix.lower()
-    with reading(path), open_bytes(path) as (stream, _):
-        lines = (line.decode("utf-8-sig") for line in stream)
-        try:
-            if kind in (".jsonl", ".ndjson"):
-                tables = (json.loads(line) for line in lines if line.strip())
-            elif kind == ".tsv":  # as in GLUE: quotes are text
-                tables = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-            elif kind == ".csv":
-                tables = csv.DictReader(lines)
-            else:
-                raise BertsmithError(f"{path}: a probe is a .csv, .tsv or .jsonl file")
-            for number, row in enumerate(tables, 1):
-                text, label = (row.get(key) for key in (part.text, part.label))
-                if not isinstance(text, str) or label is None:
-                    known = ", ".join(map(str, row))
-                    missing = part.label if isinstance(text, str) else part.text
-                    raise BertsmithError(
-                        f"{path}, row {number}: no {missing!r} (it has {known}; set probe.text and"
-                        " probe.label)"
-                    )
-                yield text, str(label)
-        except (ValueError, AttributeError, csv.Error) as error:
-            raise BertsmithError(f"{path}: not a table of texts and labels ({error})") from error
+    """The text and the label of each row of a file."""
+    columns: list[str] = []
+    for number, row in enumerate(records(Path(part.data)), 1):
+        if isinstance(row, list) and not columns:
+            columns = row
+            continue
+        cells = dict(zip(columns, row, strict=False)) if isinstance(row, list) else row
+        if not isinstance(cells, dict):
+            raise BertsmithError(
+                f"{part.data}: a probe is a table of texts and labels: .csv, .tsv, .jsonl, .parquet"
+            )
+        text, label = (cells.get(key) for key in (part.text, part.label))
+        if not isinstance(text, str) or label is None:
+            missing = part.label if isinstance(text, str) else part.text
+            raise BertsmithError(
+                f"{part.data}, row {number}: no {missing!r} (it has {', '.join(map(str, cells))};"
+                " set probe.text and probe.label)"
+            )
+        yield text, str(label)

@@ -321,7 +321,9 @@ class EvaluatePart(Part):
 class ProbePart(Part):
     """A linear classifier of labelled texts on the model's states, at every evaluation."""
 
-    data: str = Field(default="", description="a .csv, .tsv or .jsonl file; empty: no probe")
+    data: str = Field(
+        default="", description="a table: .csv, .tsv, .jsonl or .parquet; empty: no probe"
+    )
     text: str = Field(default="text", description="its column or key of texts")
     label: str = Field(default="label", description="its column or key of labels")
     pooling: Literal["mean", "cls"] = Field(
