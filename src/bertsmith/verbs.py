@@ -169,29 +169,42 @@ class Pretrained:
 
 
 def pretrain(
-    recipe: str | Path,
-    data: str | Path | None = None,
+    recipe: str | Path | None = None,
+    data: str | Path | Mapping[str, float] | None = None,
     out: str | Path | None = None,
     *,
     resume: bool = False,
+    branch: str | Path | None = None,
+    cool_down: int | None = None,
     changes: Mapping[str, Any] | None = None,
     show: str | None = None,
 ) -> Pretrained:
     """Pre-train a model with a recipe, on a folder written by `prepare`.
 
-    `changes` overrides keys of the recipe: `{"train.steps": 100}`. The run is written to `out`, by
+    Several folders with their weights, `{"wiki": 0.7, "books": 0.3}`, are mixed. `changes`
+    overrides keys of the recipe: `{"train.steps": 100}`. `branch` ("run@8000") starts from a
+    checkpoint of another run, with its recipe if none is named; `cool_down` is then the number of
+    steps until the end, over which the learning rate falls to 0. The run is written to `out`, by
     default a folder named after the recipe.
     """
-    from bertsmith.train.recipe import change
+    from bertsmith.train.continuing import find_branch
+    from bertsmith.train.recipe import change, data_changes
 
     lines = [
         change(key, value) if isinstance(value, str) else f"{key}={_toml(value)}"
         for key, value in (changes or {}).items()
     ]
-    if data is not None:
-        lines.append(change("data.corpus", str(data)))
+    if isinstance(data, Mapping):
+        lines += data_changes([f"{path}={weight}" for path, weight in data.items()])
+    elif data is not None:
+        lines += data_changes([str(data)])
+    if recipe is None:
+        if branch is None or out is None:
+            raise BertsmithError("name a recipe, or the branch of a run and out")
+        recipe = find_branch(branch).run / "recipe.toml"
     place = Path(out) if out is not None else Path(Path(recipe).stem)
-    return Pretrained(place, train(load_recipe(recipe, lines), place, resume=resume, show=show))
+    how: dict[str, Any] = {"resume": resume, "branch": branch, "cool_down": cool_down}
+    return Pretrained(place, train(load_recipe(recipe, lines), place, **how, show=show))
 
 
 def _toml(value: Any) -> str:

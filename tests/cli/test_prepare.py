@@ -175,3 +175,30 @@ def test_a_bar_on_a_terminal(model: Path, source: Path, tmp_path: Path) -> None:
     assert process.wait() == 0
     assert re.search(rb"tokens.*100%", seen)
     assert re.search(rb"shards.*100%", seen)
+
+
+def test_text_is_added_and_benchmark_texts_are_left_out(
+    run: Run, model: Path, source: Path, tmp_path: Path
+) -> None:
+    test = " ".join(LINES.split()[:20])
+    write(tmp_path / "b.txt", [*documents(10, 7), [f"So: {test.upper()}"]])
+    (tmp_path / "test.csv").write_text(f'text,label\n"{test}",1\n')
+    out, fast = tmp_path / "out", ["--workers", "0", "--held-out", "0"]
+    words = ["--tokenizer", model, "--out", out, "--decontaminate", tmp_path / "test.csv", *fast]
+    assert run("prepare", source, *words, "--overlap", "12").status == 0
+    added = run("prepare", tmp_path / "b.txt", "--add", out, "--workers", "0")
+    assert "note: 10 documents were added" in added.err
+    assert "documents with 12 words in a row of test.csv, left out: 1" in added.err
+    assert Corpus.open(out, check=True).documents == 70
+    again = run("prepare", tmp_path / "b.txt", source, "--add", out, "--json")
+    assert '"added": 0' in again.out
+    assert "nothing was added" in again.err
+    for words in (
+        ["--add", out, "--tokenizer", model],
+        ["--add", out, "--overlap", "9"],
+        ["--add", tmp_path / "none"],
+    ):
+        with pytest.raises(BertsmithError, match=r"tokenizer is used|--overlap 12, which|no such"):
+            run("prepare", tmp_path / "b.txt", *words)
+    with pytest.raises(BertsmithError, match="--add takes files"):
+        run("prepare", "--add", out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,9 +34,14 @@ def test_two_nodes(
     cluster: object, words: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert len(ray.nodes()) == 2
-    source = write(tmp_path / "a.txt.xz", documents(400))
-    options = {"held_out": 0.1, "shard_tokens": 4000, "duplicates": "near", "piece_bytes": 9000}
-    prepare([source], words, tmp_path / "local", workers=0, **options)
+    given = documents(400)
+    source = write(tmp_path / "a.txt.xz", given)
+    tests = [line for document in given[::40] for line in document]
+    (tmp_path / "test.txt").write_text("\n".join(tests))
+    options: dict[str, Any] = {"held_out": 0.1, "shard_tokens": 4000, "duplicates": "near"}
+    options |= {"piece_bytes": 9000, "decontaminate": tmp_path / "test.txt"}
+    local = prepare([source], words, tmp_path / "local", workers=0, **options)
+    assert local.ledger["documents with 13 words in a row of test.txt, left out"] >= 5
     homes: set[str] = set()
     feed = engines._feed
 

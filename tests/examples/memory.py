@@ -21,7 +21,7 @@ class MemoryCorpus:
         self.document_sentences = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self.document_starts = self.sentence_starts[self.document_sentences]
         self.tokens, self.sentences = len(self.row), len(sentences)
-        self.documents = len(documents)
+        self.documents, self.split = len(documents), "train"
 
     def gather(self, starts: Any, lengths: Any) -> Any:
         parts = [self.row[s : s + n] for s, n in zip(starts, lengths, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from bertsmith.cli.declare import argument, option, options_of, takes
 from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError
 from bertsmith.settings.corpus import EngineSettings, Settings
+from bertsmith.store import as_stored
 
 if TYPE_CHECKING:
     from bertsmith.corpus import Summary
@@ -27,6 +29,9 @@ def prepare(
     files: list[Path] | None = argument(None, shared.TEXT_FILES),
     tokenizer: Path | None = option(None, shared.TOKENIZER_HELP),
     out: Path | None = option(None, "The folder to write."),
+    add: Path | None = option(
+        None, "Add the files to this prepared folder instead, with its tokenizer and settings."
+    ),
     check: Path | None = option(None, "Verify the checksums of a prepared folder instead."),
     settings: Any = None,
     running: Any = None,
@@ -35,6 +40,9 @@ def prepare(
     """Tokenize text files into shards for pre-training; resumable."""
     if check is not None:
         _check(check, as_json)
+        return
+    if add is not None:
+        _add(files, add, settings, running, as_json, [tokenizer, out])
         return
     if not files or tokenizer is None or out is None:
         raise BertsmithError("name files, --tokenizer and --out (or --check and a folder)")
@@ -51,6 +59,40 @@ def prepare(
     shared.output(as_json, [row], lambda: _show(made))
     if finished:
         shared.note(f"{out}: was prepared before; nothing is changed")
+
+
+def _add(
+    files: list[Path] | None,
+    corpus: Path,
+    settings: dict[str, Any],
+    running: dict[str, Any],
+    as_json: bool,
+    others: list[Path | None],
+) -> None:
+    """Add files to a corpus, whose settings cannot be changed."""
+    if not files or any(others):
+        raise BertsmithError("--add takes files and a prepared folder, whose tokenizer is used")
+    from bertsmith.corpus import Manifest
+    from bertsmith.corpus import add as extend
+
+    usual = as_stored(asdict(Settings()))
+    stored = usual | Manifest.read(corpus).settings
+    for name, value in as_stored(settings).items():
+        if value not in (usual[name], stored[name]):
+            option_name = name.replace("_", "-")
+            raise BertsmithError(
+                f"{corpus}: was prepared with --{option_name} {stored[name]}, which additions keep"
+            )
+    bars = progress("tokens", "shards", transient=False)
+    with shared.interruptible(f"the same command continues {corpus}"), bars as report:
+        made = extend(files, corpus, progress=report, **running)
+    counts = {name: vars(split) for name, split in made.splits.items()}
+    row = {"out": str(corpus), "added": made.added, "splits": counts, "ledger": made.ledger}
+    shared.output(as_json, [row], lambda: _show(made))
+    if made.added:
+        shared.note(f"{made.added:,} documents were added")
+    else:
+        shared.note(f"{corpus}: nothing was added; it has these files, or all that is in them")
 
 
 def _show(made: Summary) -> None:

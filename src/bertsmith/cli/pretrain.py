@@ -25,20 +25,43 @@ From = Annotated[
 ]
 
 
-def _changes(changes: list[str] | None, data: Path | None, start: str | None = None) -> list[str]:
-    from bertsmith.train.recipe import change
+Data = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="The corpus: a folder written by `bertsmith prepare`. Repeat it as FOLDER=WEIGHT to"
+        " mix several."
+    ),
+]
 
-    paths = {"data.corpus": data, "model.start": start}
-    set_by_option = [change(key, str(path)) for key, path in paths.items() if path is not None]
+
+def _changes(
+    changes: list[str] | None, data: list[str] | None, start: str | None = None
+) -> list[str]:
+    from bertsmith.train.recipe import change, data_changes
+
+    set_by_option = data_changes(data) if data else []
+    set_by_option += [change("model.start", start)] if start is not None else []
     return [*(changes or []), *set_by_option]
 
 
 def pretrain(
-    recipe: RecipeName,
+    recipe: str | None = argument(
+        None,
+        "A recipe file, or the name of one that comes with bertsmith; with --branch that of"
+        " the run.",
+    ),
     out: Path = option(..., "The folder of the run."),
-    data: shared.Corpus = None,
+    data: Data = None,
     start: From = None,
     resume: bool = option(False, "Continue the run in --out."),
+    branch: str | None = option(
+        None,
+        "Start from a checkpoint of another run, with its optimizer and counters.",
+        metavar="RUN[@STEP]",
+    ),
+    cool_down: int | None = option(
+        None, "With --branch: steps until the end, over which the learning rate falls to 0.", min=1
+    ),
     changes: Set = None,
     view: str | None = option(None, "Progress view: live, lines or none."),
     tensorboard: bool = option(False, "Also write TensorBoard event files."),
@@ -51,18 +74,29 @@ def pretrain(
     """
     from bertsmith.train import load_recipe
     from bertsmith.train import pretrain as train
+    from bertsmith.train.continuing import find_branch
     from bertsmith.train.watch import Notes
 
+    if recipe is None:
+        if branch is None:
+            raise BertsmithError("name a recipe (bertsmith recipes lists them), or a --branch")
+        recipe = str(find_branch(branch).run / "recipe.toml")
     made = load_recipe(recipe, _changes(changes, data, start))
     show = Notes if view == "none" else view
-    found = train(made, out, resume=resume, show=show, tensorboard=tensorboard)
-    shared.output(as_json, [found], lambda: _show_run(found))
-    if not found["finished"]:
-        raise typer.Exit(128 + int(found["signal"]))
+    how: dict[str, Any] = {"resume": resume, "branch": branch, "cool_down": cool_down}
+    summary = train(made, out, **how, show=show, tensorboard=tensorboard)
+    shared.output(as_json, [summary], lambda: _show_run(summary))
+    if not summary["finished"]:
+        raise typer.Exit(128 + int(summary["signal"]))
 
 
-def _show_run(found: dict[str, Any]) -> None:
-    for key, value in found.items():
+def _show_run(summary: dict[str, Any]) -> None:
+    for row in summary.get("corpora", ()):
+        shown = f"{row['share']:.2%} of the tokens (weight {row['weight']:.2%})"
+        typer.echo(f"{row['path']:32} {shown}")
+    for key, value in summary.items():
+        if key == "corpora":
+            continue
         shown = f"{value:.4g}" if isinstance(value, float) else str(value)
         shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else shown
         typer.echo(f"{key:32} {shown}")
@@ -72,7 +106,7 @@ def plan(
     recipe: RecipeName,
     device: str = option("", "Device: cpu or cuda (measured), or h200, a100, ... (estimated)."),
     count: int = option(1, "Number of devices.", max=1_000_000),
-    data: shared.Corpus = None,
+    data: Data = None,
     start: From = None,
     vocabulary: int | None = option(
         None, "Size of the vocabulary; by default that of the corpus, or 30522."
@@ -92,7 +126,7 @@ def plan(
     how = "measured here" if result["measured"] else "estimated"
     name = device or "this computer"
     memory = result["measured_memory_bytes"] or result["memory_bytes"]
-    known = vocabulary is not None or data is not None or start is not None
+    known = vocabulary is not None or result["corpora"] or start is not None
     words = f"a vocabulary of {result['vocabulary']:,}{'' if known else ' (assumed)'}"
     for label, text in (
         ("parameters", f"{result['parameters']:,} with {words}"),
@@ -105,6 +139,9 @@ def plan(
         ("memory", f"{memory / 1e9:.1f} GB a device" + _fits(result["fits"])),
     ):
         typer.echo(f"{label:12} {text}")
+    for row in result["corpora"]:
+        shown = f"{row['share']:.1%} of the tokens, {row['epochs']:,.2g} times the text"
+        typer.echo(f"{'corpus':12} {row['path']}: {shown}")
     if count > 1 and not result["measured"] and not resolved.train.minutes:
         with suppress(BertsmithError):  # half of an odd number may divide the work worse
             if estimate(resolved, vocabulary, device, count // 2)["hours"] <= result["hours"]:
@@ -139,7 +176,7 @@ def _fits(fits: bool | None) -> str:
 
 def verify_resume(
     recipe: RecipeName,
-    data: shared.Corpus = None,
+    data: Data = None,
     steps: int = option(40, "Number of steps of the run.", min=2),
     kills: int = option(3, "Number of kills.", min=1),
     ranks: int = option(1, "Number of processes.", min=1),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
 from bertsmith.cli.declare import argument, option
@@ -23,7 +25,7 @@ def runs(
     """Show the results of pre-training runs side by side.
 
     Runs may be unfinished. For several runs, the keys in which their recipes differ are
-    listed below their results.
+    listed below their results; branches are shown as a tree.
     """
     inspection.check_out(html)
     from bertsmith.files import write_text
@@ -36,6 +38,7 @@ def runs(
     rows = (
         {
             "run": str(run.path),
+            "branch": run.branch and {"run": run.branch[0], "step": run.branch[1]},
             **run.measures(),
             "recipe": {key: values[number] for key, values in compared.recipe.items()},
         }
@@ -51,4 +54,6 @@ def _show(compared: Comparison, html: Path | None) -> None:
         differences.insert(0, ("", []))
     rows = [(label, *values) for label, values in compared.rows() + differences]
     tasks.show_table(("run", *compared.names), rows, fold=True)
+    for line in ["", *tree] if (tree := compared.tree()) else []:
+        typer.echo(line)
     inspection.written(html)

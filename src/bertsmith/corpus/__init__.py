@@ -1,14 +1,16 @@
 """Files → documents → sentences → token shards that are mapped into memory.
 
 `prepare` writes a folder of shards, in parallel, in bounded memory, and can be resumed after an
-interruption. `Corpus` opens a folder: all tokens of a split as one array, and where sentences
-and documents begin in it. `check` verifies every checksum of the manifest.
+interruption; `add` adds text to one. `Corpus` opens a folder: all tokens of a split as one array,
+and where sentences and documents begin in it. `Mixture` is several of them with shares. `check`
+verifies every checksum of the manifest.
 """
 
 from bertsmith.corpus.corpus import Corpus, check
 from bertsmith.corpus.documents import text_lines
 from bertsmith.corpus.manifest import Manifest, Split, is_finished
-from bertsmith.corpus.prepare import Summary, prepare
+from bertsmith.corpus.mixture import Mixture
+from bertsmith.corpus.prepare import Summary, add, prepare
 
-__all__ = ["Corpus", "Manifest", "Split", "Summary", "check", "is_finished", "prepare"]
-__all__ += ["text_lines"]
+__all__ = ["Corpus", "Manifest", "Mixture", "Split", "Summary", "add", "check", "is_finished"]
+__all__ += ["prepare", "text_lines"]

@@ -34,11 +34,10 @@ class Corpus:
         self.sentences = counts.sentences
         self.documents = counts.documents
         self.shard_tokens = int(manifest.settings["shard_tokens"])
-        self.sums = Sums(directory, manifest)
+        self.sums, self.files = Sums(directory, manifest), manifest.current()
         lengths = {"sentence_starts": self.sentences + 1}
         self.sentence_starts, self.document_sentences, self.document_starts = (
-            self._map(f"{name}.npy", lengths.get(name, self.documents + 1), "<i8")
-            for name in INDEXES
+            self._map(name, lengths.get(name, self.documents + 1), "<i8") for name in INDEXES
         )
         lasts = (self.tokens, self.sentences, self.tokens)
         rows = (self.sentence_starts, self.document_sentences, self.document_starts)
@@ -81,6 +80,11 @@ class Corpus:
                 self.sums.demand(name)
         return Tokenizer.load(self.directory / "tokenizer")
 
+    @property
+    def parts(self) -> tuple[tuple[Corpus, float], ...]:
+        """Corpora with their shares: this one alone."""
+        return ((self, 1.0),)
+
     def fingerprint(self) -> str:
         """The SHA-256 sum of the manifest, which identifies the corpus."""
         return self.manifest.fingerprint()
@@ -101,7 +105,7 @@ class Corpus:
 
     def _gathered(self, places: Ints) -> Ints:
         if len(self._shards) == 1:
-            return self._shard(0)[places].astype(np.int64)
+            return self.shard(0)[places].astype(np.int64)
         shards, within = np.divmod(places, self.shard_tokens)
         # Group tokens by shard: sorting 16-bit numbers is a single pass.
         order = np.argsort(shards.astype(np.min_scalar_type(len(self._shards) - 1)), kind="stable")
@@ -109,15 +113,14 @@ class Corpus:
         found = np.full(len(places), -1, np.int64)
         for number in np.flatnonzero(np.diff(bounds)):
             some = order[bounds[number] : bounds[number + 1]]
-            found[some] = self._shard(int(number))[within[some]]
+            found[some] = self.shard(int(number))[within[some]]
         return found
 
     def _check_files(self, places: Ints) -> None:
         """Raise an error if files were damaged since: truncated ones would crash the process."""
-        names = [f"{name}.npy" for name in INDEXES]
-        names += [shard_name(int(number)) for number in np.unique(places // self.shard_tokens)]
-        for name in names:
-            self.sums.demand(f"{self.split}/{name}")
+        shards = np.unique(places // self.shard_tokens).tolist()
+        for name in (*INDEXES, *map(shard_name, shards)):
+            self.sums.demand(self.files[f"{self.split}/{name}"])
 
     def _in_vocabulary(self, ids: Ints) -> Ints:
         if (largest := int(ids.max())) >= self.tokenizer.size:
@@ -127,7 +130,8 @@ class Corpus:
             )
         return ids
 
-    def _shard(self, number: int) -> Ints:
+    def shard(self, number: int) -> Ints:
+        """The tokens of a shard, mapped into memory."""
         shard = self._shards[number]
         if shard is None:
             length = min(self.shard_tokens, self.tokens - number * self.shard_tokens)
@@ -136,8 +140,9 @@ class Corpus:
         return shard
 
     def _map(self, name: str, length: int, dtype: str) -> Ints:
-        path, kind = self.directory / self.split / name, np.dtype(dtype)
-        self.sums.demand(f"{self.split}/{name}")
+        file, kind = self.files[f"{self.split}/{name}"], np.dtype(dtype)
+        path = self.directory / file
+        self.sums.demand(file)
         try:
             with path.open("rb") as stream:
                 own = stream.read(HEADER) == header(kind, length)

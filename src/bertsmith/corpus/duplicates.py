@@ -61,12 +61,12 @@ def _shingles(tokens: Ints, bounds: Ints, start: int, end: int) -> tuple[Ints, I
     for place in range(SHINGLE):
         # Tokens of the next document are ignored, so that hashes do not depend on it.
         token = np.where(room > place, following[place : place + end - start], np.uint64(0))
-        hashes = _mixed(hashes ^ token)
+        hashes = mixed(hashes ^ token)
     kept = (room >= SHINGLE) | (places == bounds[owners])
     return hashes[kept], owners[kept]
 
 
-def _mixed(values: Ints) -> Ints:
+def mixed(values: Ints) -> Ints:
     """Spread values over 64 bits (SplitMix64)."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -148,7 +148,7 @@ def _band_keys(values: Ints) -> Ints:
     """One number (D,) for the values of each document in a band."""
     keys = np.zeros(len(values), np.uint64)
     for column in values.T:
-        keys = _mixed(keys ^ column.astype(np.uint64))
+        keys = mixed(keys ^ column.astype(np.uint64))
     return keys
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +48,23 @@ class Manifest:
     splits: dict[str, Split]
     files: dict[str, Stored]  # by their path in the folder
     ledger: dict[str, int]
+    additions: list[list[dict[str, Any]]] = field(default_factory=list)  # input files of each
 
     def write(self, directory: Path) -> None:
         """Write the manifest atomically; a corpus without one is unfinished."""
+        write_json(directory / NAME, {**self._content(), "sha256": self.fingerprint()})
+
+    def _content(self) -> dict[str, Any]:
         content = {"format": FORMAT, **asdict(self)}
-        write_json(directory / NAME, {**content, "sha256": fingerprint(content)})
+        if not self.additions:  # as before there were any
+            del content["additions"]
+        return content
+
+    def current(self) -> dict[str, str]:
+        """The files by their names without endings: additions replace train/tokens-00003.npy by
+        train/tokens-00003.1.npy.
+        """
+        return {name.partition(".")[0]: name for name in self.files}
 
     @classmethod
     def read(cls, directory: Path) -> Manifest:
@@ -78,7 +90,7 @@ class Manifest:
 
     def fingerprint(self) -> str:
         """The SHA-256 sum of the manifest, which identifies the corpus."""
-        return fingerprint({"format": FORMAT, **asdict(self)})
+        return fingerprint(self._content())
 
     def damaged(self, directory: Path, *, sums: bool) -> list[str]:
         """Return a line for each damaged file; with `sums=False` only sizes are compared."""

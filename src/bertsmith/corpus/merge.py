@@ -7,13 +7,18 @@ import shutil
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from bertsmith.corpus.duplicates import mark_exact, mark_near
+from bertsmith.corpus.corpus import Corpus
+from bertsmith.corpus.duplicates import mark_exact, mark_near, signatures
 from bertsmith.corpus.encode import Ints
 from bertsmith.corpus.manifest import Split
+from bertsmith.corpus.overlap import Benchmarks
 from bertsmith.corpus.shards import SplitWriter
 from bertsmith.corpus.workshop import Outcome
 from bertsmith.errors import BertsmithError
@@ -21,6 +26,7 @@ from bertsmith.ledger import Ledger
 from bertsmith.settings.corpus import SPLITS, Settings
 
 Step = Callable[[int, int], None]
+SOME = 1 << 20  # tokens of a corpus that are read at once
 
 
 def piece_name(number: int) -> str:
@@ -28,19 +34,32 @@ def piece_name(number: int) -> str:
     return f"{number:08}.npz"
 
 
-def merge(
-    work: Path, out: Path, pieces: int, settings: Settings, dtype: str, ledger: Ledger, step: Step
-) -> dict[str, Split]:
+@dataclass(frozen=True)
+class Merging:
+    """How pieces become shards; `there` is the corpus that they are added to, if there is one."""
+
+    settings: Settings
+    dtype: str
+    ledger: Ledger
+    benchmarks: Benchmarks | None
+    there: tuple[Corpus, ...] = ()  # its splits that have documents
+    suffix: str = ""  # of the names of new files
+
+
+def merge(work: Path, out: Path, pieces: int, how: Merging, step: Step) -> dict[str, Split]:
     """Write the shards of both splits into `out`; returns the size of each split."""
-    repeated = _repeated(work, pieces, settings, ledger)
-    for name in SPLITS:
-        shutil.rmtree(out / name, ignore_errors=True)
+    settings, ledger = how.settings, how.ledger
+    repeated = _repeated(work, pieces, how)
+    matched: list[Ints] = []
     with ExitStack() as stack:
-        writers = [
-            stack.enter_context(SplitWriter(out / name, np.dtype(dtype), settings.shard_tokens))
-            for name in SPLITS
-        ]
-        before = 0
+        writers = []
+        for name in SPLITS:
+            if not how.suffix:
+                shutil.rmtree(out / name, ignore_errors=True)
+            writer = SplitWriter(out / name, np.dtype(how.dtype), settings.shard_tokens)
+            writers.append(stack.enter_context(writer))
+            _open(writer, next((one for one in how.there if one.split == name), None), how.suffix)
+        before = sum(corpus.documents for corpus in how.there)
         for number, outcome in enumerate(_outcomes(work, pieces)):
             count = len(outcome.document_sentences)
             fate = held_out(outcome.digests, settings.held_out).astype(np.int8)
@@ -49,15 +68,59 @@ def merge(
             for kind, writer in enumerate(writers):
                 writer.append(*_chosen(outcome, fate == kind))
             before += count
+            matched.append(outcome.matched)
             for what, times in outcome.counts.items():
                 ledger.note(what, times)
             step(number + 1, pieces)
         for writer in writers:
             writer.finish()
+    if how.benchmarks is not None:
+        files = how.benchmarks.file_of(np.unique(np.concatenate(matched)))
+        for number, name in enumerate(how.benchmarks.files):
+            ledger.note(f"texts of {name} that documents contain", int((files == number).sum()))
     return {
-        name: Split(writer.tokens, writer.sentences, writer.documents, len(writer.shards))
-        for name, writer in zip(SPLITS, writers, strict=True)
+        name: Split(w.tokens, w.sentences, w.documents, w.before + len(w.shards))
+        for name, w in zip(SPLITS, writers, strict=True)
     }
+
+
+def _open(writer: SplitWriter, there: Corpus | None, suffix: str) -> None:
+    """Open the files of a split: empty ones, or those that continue what is there."""
+    if there is None:
+        writer.suffix = suffix
+        writer.start()
+        return
+    full, left = divmod(there.tokens, there.shard_tokens)
+    indexes = there.sentence_starts, there.document_sentences, there.document_starts
+    rest = there.shard(full) if left else np.zeros(0, writer.dtype)
+    writer.extend(indexes, full, rest, suffix)
+
+
+def _stored(corpus: Corpus, near: bool) -> Iterator[Outcome]:
+    """The documents of a corpus, some at a time, as if they were pieces."""
+    bounds, document = corpus.document_starts, 0
+    while document < corpus.documents:
+        end = int(np.searchsorted(bounds, bounds[document] + SOME, "right")) - 1
+        end = max(end, document + 1)
+        first, last = corpus.document_sentences[[document, end]]
+        start = bounds[document]
+        tokens = corpus.gather(np.array([start]), np.array([bounds[end] - start]))
+        lengths = np.diff(corpus.sentence_starts[first : last + 1])
+        counts = np.diff(corpus.document_sentences[document : end + 1])
+        tokens = tokens.astype(corpus.manifest.dtype)
+        yield Outcome(
+            tokens, lengths, counts, lengths, signatures(tokens, lengths, counts, near=near), {}
+        )
+        document = end
+
+
+def _token_digests(outcome: Outcome) -> Ints:
+    """A digest (D, 2) of each document's tokens."""
+    ends = outcome.sentence_lengths.cumsum(dtype=np.int64)
+    ends = ends[outcome.document_sentences.cumsum(dtype=np.int64) - 1]
+    documents = np.split(outcome.tokens, ends[:-1]) if len(ends) else []
+    digests = b"".join(blake2b(one.tobytes(), digest_size=16).digest() for one in documents)
+    return np.frombuffer(digests, "<u8").reshape(-1, 2)
 
 
 def held_out(digests: Ints, share: float) -> Ints:
@@ -89,16 +152,23 @@ def _outcomes(work: Path, pieces: int) -> Iterator[Outcome]:
             raise BertsmithError(message) from error
 
 
-def _repeated(work: Path, pieces: int, settings: Settings, ledger: Ledger) -> Ints | None:
-    """Return which documents repeat an earlier one, as a mapped file; None if not requested."""
+def _repeated(work: Path, pieces: int, how: Merging) -> Ints | None:
+    """Return which documents repeat an earlier one, as a mapped file; None if not requested.
+
+    The first are those of the corpus that is added to. Of these only the tokens are known, so all
+    are compared by them.
+    """
+    settings, ledger = how.settings, how.ledger
     if settings.duplicates is None:
         return None
     near = settings.duplicates == "near"
-    count = 0
+    count, there = 0, sum(corpus.documents for corpus in how.there)
+    stored = chain.from_iterable(_stored(corpus, near) for corpus in how.there)
     with (work / "digests").open("wb") as digests, (work / "signatures").open("wb") as signed:
-        for outcome in _outcomes(work, pieces):
-            count += len(outcome.digests)
-            digests.write(np.ascontiguousarray(outcome.digests).data)
+        for outcome in chain(stored, _outcomes(work, pieces)):
+            keys = _token_digests(outcome) if how.there else outcome.digests
+            count += len(keys)
+            digests.write(np.ascontiguousarray(keys).data)
             if near:
                 signed.write(np.ascontiguousarray(outcome.signatures).data)
     if not count:
@@ -107,14 +177,14 @@ def _repeated(work: Path, pieces: int, settings: Settings, ledger: Ledger) -> In
     maps = Maps()
     repeated = maps.open(work / "repeated", np.uint8)
     mark_exact(maps.open(work / "digests", np.uint64).reshape(count, 2), repeated, maps.release)
-    exact = int(np.count_nonzero(repeated))
+    exact = int(np.count_nonzero(repeated[there:]))
     ledger.note("exact duplicates, left out", exact)
     if near:
         _zeros(work / "keys", 8 * count)
         keys = maps.open(work / "keys", np.uint64)
         rows = maps.open(work / "signatures", np.uint32).reshape(count, -1)
         mark_near(rows, settings.similarity, repeated, keys, maps.release)
-        ledger.note("near-duplicates, left out", int(np.count_nonzero(repeated)) - exact)
+        ledger.note("near-duplicates, left out", int(np.count_nonzero(repeated[there:])) - exact)
     return repeated
 
 

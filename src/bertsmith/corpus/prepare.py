@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -17,18 +18,21 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.corpus.clean import check_extras
+from bertsmith.corpus.corpus import Corpus
 from bertsmith.corpus.engines import run
 from bertsmith.corpus.files import Input, find_files
 from bertsmith.corpus.manifest import Manifest, Split, is_finished, measure
-from bertsmith.corpus.merge import merge, piece_name
+from bertsmith.corpus.merge import Merging, merge, piece_name
+from bertsmith.corpus.overlap import Benchmarks
 from bertsmith.corpus.pieces import Piece, cut
 from bertsmith.corpus.workshop import Job
 from bertsmith.errors import BertsmithError
 from bertsmith.files import write_bytes, write_json, writing
+from bertsmith.foreign import read_table
 from bertsmith.ledger import Ledger
 from bertsmith.settings import picked, taking
 from bertsmith.settings.corpus import SPLITS, EngineSettings, Settings
-from bertsmith.store import Sentences, WorkFolder
+from bertsmith.store import LARGEST, Sentences, WorkFolder
 from bertsmith.tokenizer import Tokenizer
 
 Progress = Callable[[str, int, int], None]  # step, amount done, total
@@ -43,6 +47,7 @@ class Summary:
     splits: dict[str, Split]
     ledger: dict[str, int]
     text_files: int = 0  # if all files are plain text, divided by blank lines
+    added: int | None = None  # documents that were added
 
 
 @taking(Settings)
@@ -62,31 +67,114 @@ def prepare(
     Documents are left out if they are shorter or longer than requested (in characters), not in
     `language`, or `duplicates` ("exact", or "near" for at least this similarity) of earlier
     ones. A fraction `held_out` of the others becomes a separate split, chosen by `seed` and text
-    alone.
+    alone. Documents that share `overlap` words in a row with a text of the files `decontaminate`
+    are removed or only counted (`contaminated`).
 
     The result depends neither on the number of `workers` (0: this process only) nor on the `engine`
     ("local" or "ray"). Call it again after an interruption to continue.
     """
+    looked_for = given.get("decontaminate", ())
+    looked_for = [looked_for] if isinstance(looked_for, str | Path) else looked_for
+    given["decontaminate"] = tuple(str(Path(path).resolve()) for path in looked_for)
     running, settings = picked(EngineSettings, given), Settings(**given)
     settings.check()
-    check_extras(settings)
-    inputs, left = find_files(files)
-    if settings.documents == "files":
-        inputs = [replace(one, kind="whole") if one.kind == "text" else one for one in inputs]
     loaded = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
     work = WorkFolder(out)
     with writing(out), work.held():
-        _begin(work, _plan(settings, inputs, loaded))
-        made = Preparation(Path(out), settings, inputs, loaded, progress or (lambda *_: None))
+        made = _preparation(Path(out), settings, files, loaded, progress)
+        _begin(work, made.plan())
         if not is_finished(Path(out)):
             try:
-                made.run(running, left)
+                made.run(running)
             except BertsmithError:
                 if not any(made.work.glob("*.npz")):  # the first piece failed: for a corrected call
                     made.discard()
                 raise
-        divided = all(one.kind == "text" for one in inputs)
-        return replace(made.finish(), text_files=len(inputs) if divided else 0)
+        divided = all(one.kind == "text" for one in made.inputs)
+        return replace(made.finish(), text_files=len(made.inputs) if divided else 0)
+
+
+@taking(EngineSettings)
+def add(
+    files: Iterable[str | Path],
+    corpus: str | Path,
+    *,
+    progress: Progress | None = None,
+    **given: Any,
+) -> Summary:
+    """Add text files to a prepared corpus, with its tokenizer and its settings.
+
+    What it has is not tokenized again. Files that it was made of are skipped. If it was prepared
+    without duplicates, new documents are compared with those that are there, by their tokens. The
+    corpus is complete and readable all the time; call it again after an interruption to continue.
+    """
+    running, out = picked(EngineSettings, given), Path(corpus)
+    Manifest.read(out)  # before a lock makes the folder
+    work = WorkFolder(out / "work")
+    with writing(out), WorkFolder(out).held():
+        manifest = Manifest.read(out)
+        settings = Settings(**manifest.settings)
+        plan = read_table(out / "plan.json", LARGEST) or {}
+        if plan.get("rules", RULES) != RULES:
+            raise BertsmithError(f"{out}: {SENTENCES['rules']}; prepare the corpus again")
+        made = _preparation(out, settings, files, Tokenizer.load(out / "tokenizer"), progress)
+        known = [plan.get("inputs", []), *manifest.additions]
+        made = replace(made, inputs=_new_inputs(made.inputs, known, settings, out))
+        if not made.inputs:
+            work.remove()
+            return Summary(out, manifest.splits, {}, added=0)
+        wanted = made.plan() | {"corpus": manifest.fingerprint()}
+        if (
+            work.begun()
+            and (read_table(work.plan, LARGEST) or {}).get("corpus") == wanted["corpus"]
+        ):
+            advice = f"add those files first, or remove {work.path}"
+            work.demand_same(wanted, advice, SENTENCES)
+        else:  # leftovers of something that is finished
+            work.remove()
+            work.begin(wanted)
+        try:
+            return made.extend(running, manifest)
+        except BertsmithError:
+            if not any(made.work.glob("*.npz")):  # the first piece failed: for a corrected call
+                work.remove()
+            raise
+
+
+def _new_inputs(
+    inputs: list[Input], known: list[list[dict[str, Any]]], settings: Settings, out: Path
+) -> list[Input]:
+    """Return the files that a corpus was not made of."""
+    before = {one["path"]: one for group in known for one in group}
+    new = [one for one in inputs if asdict(one) != before.get(one.path)]
+    for one in new:
+        if one.path in before and settings.duplicates is None:
+            raise BertsmithError(
+                f"{one.path} was changed since it became a part of {out}: its text would be there"
+                " twice; put the new text into another file, or use a corpus prepared with"
+                " --duplicates"
+            )
+    return new
+
+
+def _preparation(
+    out: Path,
+    settings: Settings,
+    files: Iterable[str | Path],
+    tokenizer: Tokenizer,
+    progress: Progress | None,
+) -> Preparation:
+    """Find the files, and read those whose texts are looked for."""
+    check_extras(settings)
+    ledger, benchmarks = Ledger(), None
+    inputs, left = find_files(files)
+    ledger.note("files of other kinds, left out", left)
+    if settings.documents == "files":
+        inputs = [replace(one, kind="whole") if one.kind == "text" else one for one in inputs]
+    if settings.decontaminate:
+        benchmarks = Benchmarks.read(settings.decontaminate, settings.overlap, ledger)
+    step = progress or (lambda *_: None)
+    return Preparation(out, settings, inputs, tokenizer, step, ledger, benchmarks)
 
 
 @dataclass(frozen=True)
@@ -98,22 +186,23 @@ class Preparation:
     inputs: list[Input]
     tokenizer: Tokenizer
     progress: Progress
+    ledger: Ledger
+    benchmarks: Benchmarks | None
 
     @property
     def work(self) -> Path:
         """The folder of finished pieces."""
         return self.out / "work"
 
-    def run(self, running: EngineSettings, left: int) -> None:
+    def run(self, running: EngineSettings) -> None:
         """Do the remaining work; the corpus is complete once it has a manifest."""
         self.work.mkdir(exist_ok=True)
         shutil.rmtree(self.out / "tokenizer", ignore_errors=True)  # also leftovers of a kill
         self.tokenizer.save(self.out / "tokenizer")
-        ledger = Ledger()
-        ledger.note("files of other kinds, left out", left)
-        dtype = "<u2" if self.tokenizer.size <= 1 << 16 else "<u4"
+        ledger, dtype = self.ledger, "<u2" if self.tokenizer.size <= 1 << 16 else "<u4"
         count, step = self._pieces(running, dtype), partial(self.progress, "shards")
-        splits = merge(self.work, self.out, count, self.settings, dtype, ledger, step)
+        how = Merging(self.settings, dtype, ledger, self.benchmarks)
+        splits = merge(self.work, self.out, count, how, step)
         if not splits["train"].documents:
             self.discard()
             why = "; ".join(ledger.lines()) or "there is no text in the files"
@@ -125,6 +214,29 @@ class Preparation:
         sums = measure(self.out, stored)
         said = Manifest(asdict(self.settings), dtype, splits, sums, dict(ledger.counts))
         said.write(self.out)
+
+    def extend(self, running: EngineSettings, manifest: Manifest) -> Summary:
+        """Add documents to the corpus. New files get new names, so that it is replaced at once by
+        its new manifest.
+        """
+        there = tuple(
+            Corpus.open(self.out, name) for name in SPLITS if manifest.splits[name].documents
+        )
+        suffix = f".{len(manifest.additions) + 1}"
+        how = Merging(self.settings, manifest.dtype, self.ledger, self.benchmarks, there, suffix)
+        count, step = self._pieces(running, manifest.dtype), partial(self.progress, "shards")
+        splits = merge(self.work, self.out, count, how, step)
+        new = measure(self.out, sorted(self.out.glob(f"*/*{suffix}.npy")))
+        replaced = {name.partition(".")[0] for name in new} | {"ledger"}  # the manifest has that
+        kept = {n: s for n, s in manifest.files.items() if n.partition(".")[0] not in replaced}
+        total = dict(Counter(manifest.ledger) + self.ledger.counts)
+        additions = [*manifest.additions, [asdict(one) for one in self.inputs]]
+        files = dict(sorted((kept | new).items()))
+        Manifest(manifest.settings, manifest.dtype, splits, files, total, additions).write(self.out)
+        write_json(self.out / "ledger.json", dict(sorted(total.items())))
+        before = sum(split.documents for split in manifest.splits.values())
+        added = sum(split.documents for split in splits.values()) - before
+        return replace(self.finish(), ledger=dict(self.ledger.counts), added=added)
 
     def _pieces(self, running: EngineSettings, dtype: str) -> int:
         """Process the remaining pieces; returns the number of all pieces."""
@@ -152,7 +264,8 @@ class Preparation:
 
         definition = self.tokenizer.reader("text").to_str()
         special = tuple(self.tokenizer.parts.tokens.values())
-        job = Job(self.settings, definition, special, self.tokenizer.unk_id, dtype)
+        packed = self.benchmarks.packed() if self.benchmarks else ""
+        job = Job(self.settings, definition, special, self.tokenizer.unk_id, dtype, packed)
         with closing(run(missing(), job, running.engine, running.workers)) as done:
             for piece, outcome in done:
                 write_bytes(self.work / piece_name(piece.number), outcome)
@@ -164,6 +277,9 @@ class Preparation:
         """Remove temporary files and return the summary."""
         shutil.rmtree(self.work, ignore_errors=True)
         manifest = Manifest.read(self.out)
+        for path in self.out.glob("*/*.npy"):  # those that an addition replaced or began
+            if path.relative_to(self.out).as_posix() not in manifest.files:
+                path.unlink()
         if complaints := manifest.damaged(self.out, sums=False):
             raise BertsmithError(f"{complaints[0]}; remove {self.out} to prepare it again")
         return Summary(self.out, manifest.splits, manifest.ledger)
@@ -174,22 +290,22 @@ class Preparation:
             shutil.rmtree(self.out / name, ignore_errors=True)
         WorkFolder(self.out).plan.unlink(missing_ok=True)
 
+    def plan(self) -> dict[str, Any]:
+        """All settings that determine the result."""
+        settings, used = self.settings, ["tokenizers", "sentencex"]
+        used += ["ftfy"] * settings.repair + ["py3langid"] * (settings.language is not None)
+        used += ["rensa"] * (settings.duplicates == "near")
+        looked_for = {"benchmarks": self.benchmarks.fingerprint()} if self.benchmarks else {}
+        return looked_for | {
+            "rules": RULES,
+            "settings": asdict(settings),
+            "tokenizer": hashlib.sha256(self.tokenizer.backend.to_str().encode()).hexdigest(),
+            "inputs": [asdict(file) for file in self.inputs],
+            "libraries": {name: version(name) for name in used},
+        }
+
 
 # ------------------------------------------------------------------ the same again, or not
-
-
-def _plan(settings: Settings, inputs: list[Input], tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return all settings that determine the result."""
-    used = ["tokenizers", "sentencex"]
-    used += ["ftfy"] * settings.repair + ["py3langid"] * (settings.language is not None)
-    used += ["rensa"] * (settings.duplicates == "near")
-    return {
-        "rules": RULES,
-        "settings": asdict(settings),
-        "tokenizer": hashlib.sha256(tokenizer.backend.to_str().encode()).hexdigest(),
-        "inputs": [asdict(file) for file in inputs],
-        "libraries": {name: version(name) for name in used},
-    }
 
 
 def _begin(work: WorkFolder, plan: dict[str, Any]) -> None:
@@ -214,5 +330,6 @@ def _other_inputs(before: Any, now: list[dict[str, Any]]) -> str:
 SENTENCES: Sentences = {
     "rules": "it was started with another version of bertsmith",
     "tokenizer": "it was started with another tokenizer",
+    "benchmarks": "it was started with other texts to look for",
     "inputs": _other_inputs,
 }

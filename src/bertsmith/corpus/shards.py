@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -56,11 +57,30 @@ class SplitWriter:
         self.shard_tokens = shard_tokens
         self.tokens = self.sentences = self.documents = 0
         self.shards: list[RowWriter] = []
-        self.indexes = {
-            name: RowWriter(folder / f"{name}.npy", np.dtype("<i8")) for name in INDEXES
-        }
-        for index in self.indexes.values():
-            index.append(np.zeros(1, np.int64))
+        self.indexes: dict[str, RowWriter] = {}
+        self.suffix, self.before = "", 0  # the suffix of its files, and the shards before them
+
+    def start(self) -> None:
+        """Open the files of an empty split."""
+        self._open([np.zeros(1, np.int64)] * len(INDEXES))
+
+    def extend(self, indexes: Sequence[Ints], shards: int, rest: Ints, suffix: str) -> None:
+        """Continue a split after its full shards and the `rest` of its tokens, in other files.
+
+        Those that are there stay as they are, so that the split is readable all the time.
+        """
+        self.suffix, self.before = suffix, shards
+        self._open(indexes)
+        self.tokens, self.sentences = shards * self.shard_tokens, len(indexes[0]) - 1
+        self.documents = len(indexes[1]) - 1
+        self._append(rest)
+        self.tokens += len(rest)
+
+    def _open(self, indexes: Sequence[Ints]) -> None:
+        for name, start in zip(INDEXES, indexes, strict=True):
+            path = self.folder / f"{name}{self.suffix}.npy"
+            self.indexes[name] = RowWriter(path, np.dtype("<i8"))
+            self.indexes[name].append(start)
 
     def append(self, tokens: Ints, sentence_lengths: Ints, document_sentences: Ints) -> None:
         """Add some documents."""
@@ -81,7 +101,8 @@ class SplitWriter:
             if not self.shards or self.shards[-1].length == self.shard_tokens:
                 if self.shards:
                     self.shards[-1].finish()
-                path = self.folder / shard_name(len(self.shards))
+                number = self.before + len(self.shards)
+                path = self.folder / f"{shard_name(number)}{self.suffix}.npy"
                 self.shards.append(RowWriter(path, self.dtype))
             room = self.shard_tokens - self.shards[-1].length
             self.shards[-1].append(tokens[:room])
@@ -111,4 +132,4 @@ INDEXES = ("sentence_starts", "document_sentences", "document_starts")
 
 def shard_name(number: int) -> str:
     """The name of a shard of tokens."""
-    return f"tokens-{number:05}.npy"
+    return f"tokens-{number:05}"

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bertsmith.corpus import Corpus
+from bertsmith.corpus import Corpus, Mixture
 from bertsmith.corpus.encode import Ints
 
 BLOCK = 2**16  # tokens read at once
 
 
 def unigram_cross_entropy(
-    train: Corpus, held_out: Corpus | None = None, most: int = 2**24
+    train: Corpus | Mixture, held_out: Corpus | Mixture | None = None, most: int = 2**24
 ) -> float:
     """Nats per token of held-out text under the unigram distribution of the training text.
 
@@ -27,9 +27,15 @@ def unigram_cross_entropy(
     return float(-(scored @ log_probabilities) / scored.sum())
 
 
-def token_counts(corpus: Corpus, most: int = 2**24) -> Ints:
-    """Return the count of each token of the vocabulary; in `most` tokens of larger corpora."""
+def token_counts(corpus: Corpus | Mixture, most: int = 2**24) -> Ints:
+    """Return the count of each token of the vocabulary; in `most` tokens of larger corpora.
+
+    Those of a mixture are counted in each of its corpora, and weighted by its share.
+    """
     size = corpus.tokenizer.size
+    if isinstance(corpus, Mixture):
+        counted = [(token_counts(part, most), share) for part, share in corpus.parts]
+        return sum(counts * (share * corpus.tokens / counts.sum()) for counts, share in counted)
     counts = np.zeros(size, np.int64)
     for start, length in _blocks(corpus.tokens, most):
         counts += np.bincount(corpus.gather(np.array([start]), np.array([length])), minlength=size)

@@ -6,7 +6,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from typing import Any
 
@@ -16,6 +16,7 @@ from bertsmith.corpus.clean import Cleaner
 from bertsmith.corpus.documents import Document, read_documents
 from bertsmith.corpus.duplicates import signatures
 from bertsmith.corpus.encode import Ints, LineEncoder
+from bertsmith.corpus.overlap import Benchmarks, Overlap
 from bertsmith.corpus.pieces import Piece
 from bertsmith.corpus.split import LONGEST_LINE, Splitter, chunks
 from bertsmith.ledger import Ledger
@@ -35,6 +36,7 @@ class Outcome:
     digests: Ints  # (D, 2) uint64: of each document's text, and of the seed
     signatures: Ints  # (D, P) uint32, or (D, 0) without near-duplicate detection
     counts: dict[str, int]  # the ledger
+    matched: Ints = field(default_factory=lambda: np.zeros(0, np.uint32))  # benchmark texts
 
     def to_bytes(self) -> bytes:
         """Serialise the outcome as an .npz file, which has checksums."""
@@ -61,6 +63,7 @@ class Job:
     special: Sequence[str]  # those tokens
     unknown: int | None
     dtype: str
+    benchmarks: str = ""  # what documents are searched for, packed
 
     @property
     def main(self) -> str:
@@ -97,6 +100,10 @@ class Workshop:
         self.encode = LineEncoder(job.definition)
         self.special = re.compile("|".join(map(re.escape, job.special)) or r"(?!)")
         self.dtype = np.dtype(job.dtype)
+        self.overlap: Overlap | None = None
+        if job.benchmarks:
+            removes = job.settings.contaminated == "remove"
+            self.overlap = Overlap(Benchmarks.unpacked(job.benchmarks), removes)
 
     def process(self, piece: Piece) -> Outcome:
         """Process a piece of work; the outcome depends on the piece and the settings alone."""
@@ -122,7 +129,15 @@ class Workshop:
         marks = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)[full]
         counts = counts[full].astype(np.uint32)
         signed = signatures(tokens, lengths, counts, near=self.settings.duplicates == "near")
-        return Outcome(tokens, lengths, counts, marks, signed, dict(ledger.counts))
+        matched = self._matched()
+        return Outcome(tokens, lengths, counts, marks, signed, dict(ledger.counts), matched)
+
+    def _matched(self) -> Ints:
+        """The benchmark texts that documents of this piece contain."""
+        if self.overlap is None:
+            return np.zeros(0, np.uint32)
+        texts, self.overlap.texts = self.overlap.texts, []
+        return np.unique(np.concatenate([np.zeros(0, np.uint32), *texts]))
 
     def _batches(
         self, piece: Piece, digests: list[bytes], ledger: Ledger
@@ -131,7 +146,7 @@ class Workshop:
         lines: list[str] = []
         owners: list[int] = []
         size = 0
-        for document in self._documents(piece, ledger):
+        for document in self._kept(piece, ledger):
             digests.append(self._digest(document))
             for line in document:
                 for chunk in chunks(line, LONGEST_LINE, "lines", ledger):
@@ -143,6 +158,22 @@ class Workshop:
                         lines, owners, size = [], [], 0
         if lines:
             yield lines, owners
+
+    def _kept(self, piece: Piece, ledger: Ledger) -> Iterator[Document]:
+        """Clean documents, without those that hold benchmark texts if these are removed."""
+        if self.overlap is None:
+            yield from self._documents(piece, ledger)
+            return
+        held: list[Document] = []
+        size = 0
+        for document in self._documents(piece, ledger):
+            held.append(document)
+            size += sum(map(len, document))
+            if size >= BATCH:
+                yield from self.overlap.filtered(held, ledger)
+                held, size = [], 0
+        if held:
+            yield from self.overlap.filtered(held, ledger)
 
     def _documents(self, piece: Piece, ledger: Ledger) -> Iterator[Document]:
         for part in piece.parts:

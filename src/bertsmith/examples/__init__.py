@@ -15,6 +15,7 @@ from bertsmith.examples.division import Division, divide
 from bertsmith.examples.example import Example, Examples, StepPlan
 from bertsmith.examples.loader import Loader
 from bertsmith.examples.masking import Masking
+from bertsmith.examples.mixture import MixedSource
 from bertsmith.examples.pairs import Pairs
 from bertsmith.examples.source import Sequences, Source
 from bertsmith.examples.spans import Spans
@@ -26,6 +27,7 @@ __all__ = [
     "Examples",
     "Loader",
     "Masking",
+    "MixedSource",
     "Pairs",
     "Sequences",
     "Source",

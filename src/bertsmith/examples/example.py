@@ -15,6 +15,7 @@ from bertsmith.batch import Batch, Layout
 from bertsmith.examples.division import divide
 from bertsmith.examples.draw import Numbers
 from bertsmith.examples.masking import Masking
+from bertsmith.examples.mixture import MixturePlan
 from bertsmith.examples.source import Sequences, Source
 
 
@@ -83,6 +84,7 @@ class StepPlan(NamedTuple):
     end: int
     micro_batches: list[list[Any]]  # rank → its micro-batches → sample numbers, or items
     useful: float  # share of the ranks' work that is spent on samples
+    corpora: tuple[int, ...] = ()  # of a mixture: tokens from each corpus
 
     @property
     def samples(self) -> Numbers:
@@ -112,7 +114,8 @@ class Examples:
         arguments alone: every rank computes the same plan.
         """
         size = self.source.group
-        lengths = self._lengths(position, tokens).reshape(-1, size).sum(1)  # of groups
+        every, parts = self._lengths(position, tokens)
+        lengths = every.reshape(-1, size).sum(1)  # of groups
         count = max(1, int(np.searchsorted(np.cumsum(lengths), tokens, side="right")))
         shares, useful = divide(lengths[:count], ranks=ranks, micro_tokens=micro_tokens, fill=fill)
 
@@ -120,19 +123,24 @@ class Examples:
             return np.add.outer(position + size * part, np.arange(size)).ravel()
 
         numbered = [[samples(part) for part in share] for share in shares]
-        return StepPlan(position, position + size * count, numbered, useful)
+        drawn = slice(size * count)
+        corpora = np.bincount(parts[drawn], every[drawn]).astype(int).tolist() if len(parts) else ()
+        return StepPlan(position, position + size * count, numbered, useful, tuple(corpora))
 
-    def _lengths(self, position: int, tokens: int) -> Numbers:
-        """Lengths of enough samples to fill so many tokens."""
-        found: list[Any] = []
+    def _lengths(self, position: int, tokens: int) -> tuple[Numbers, Numbers]:
+        """Lengths of enough samples to fill so many tokens; of a mixture, their corpora too."""
+        lengths: list[Numbers] = []
+        parts: list[Numbers] = []
         total, ahead = 0, max(16, 2 * tokens // self.source.longest)
         ahead += -ahead % self.source.group
         while total <= tokens:
             samples = np.arange(position, position + ahead)
-            found.append(self.source.plan(samples).lengths)
-            total += int(found[-1].sum())
+            plan = self.source.plan(samples)
+            lengths.append(plan.lengths)
+            parts.append(plan.parts if isinstance(plan, MixturePlan) else np.zeros(0, np.int64))
+            total += int(plan.lengths.sum())
             position += ahead
-        return np.concatenate(found)
+        return np.concatenate(lengths), np.concatenate(parts)
 
     def sequences(self, samples: Numbers) -> Sequences:
         """Return the samples of these numbers as tokens, without masks."""

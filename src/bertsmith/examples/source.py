@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from bertsmith.corpus import Corpus
+from bertsmith.corpus import Corpus, Mixture
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import Numbers, shuffled
 from bertsmith.ledger import Ledger
@@ -30,7 +30,7 @@ class Sequences(NamedTuple):
 class Source(Protocol):
     """A source of samples. A plan describes what each sample contains; all its arrays are (N,)."""
 
-    corpus: Corpus
+    corpus: Corpus | Mixture
     tokenizer: Tokenizer
     count: int  # samples in an epoch
     group: int  # samples of such a group, counted from 0, share a micro-batch

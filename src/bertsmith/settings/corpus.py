@@ -9,6 +9,7 @@ from bertsmith.settings import setting
 
 DOCUMENTS = ("blank-lines", "files")
 DUPLICATES = ("exact", "near")
+CONTAMINATED = ("remove", "count")
 LINES = "lines"  # instead of a language: every line is one sentence
 SPLITS = ("train", "held_out")
 
@@ -28,6 +29,13 @@ class Settings:
     language: str | None = setting(None, "Keep only documents in this language: en, fr, ...")
     duplicates: str | None = setting(None, "Remove duplicate documents: exact, or also near.")
     similarity: float = setting(0.8, "Jaccard similarity from which documents are near-duplicates.")
+    decontaminate: tuple[str, ...] = setting(
+        (),
+        "Benchmark file whose texts are looked for in the documents; repeat it for several.",
+        written=list[str],
+    )
+    overlap: int = setting(13, "Words in a row that a document shares with a benchmark text.")
+    contaminated: str = setting("remove", "Documents with benchmark texts: remove or count.")
     held_out: float = setting(0.01, "Fraction of documents in the held-out split.")
     seed: int = setting(0, "Seed of the held-out split.")
     piece_bytes: int = 4 << 20  # of input in one piece of work
@@ -41,6 +49,12 @@ class Settings:
             raise SettingError(
                 f"duplicates can be {' or '.join(DUPLICATES)}, not {self.duplicates!r}"
             )
+        if self.contaminated not in CONTAMINATED:
+            raise SettingError(
+                f"contaminated can be {' or '.join(CONTAMINATED)}, not {self.contaminated!r}"
+            )
+        if not 5 <= self.overlap <= 100:
+            raise SettingError(f"overlap must be from 5 to 100 words, not {self.overlap}")
         if not 0 <= self.held_out < 1:
             raise SettingError(f"held_out must be at least 0 and less than 1, not {self.held_out}")
         if not 0.5 <= self.similarity <= 1:

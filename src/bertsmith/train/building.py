@@ -17,10 +17,10 @@ from bertsmith.checkpoint.assemble import assemble, emptied
 from bertsmith.checkpoint.checkpoint import configure, entry_of
 from bertsmith.checkpoint.names import Translation
 from bertsmith.checkpoint.read import dropout_keys
-from bertsmith.corpus import Corpus
+from bertsmith.corpus import Corpus, Manifest, Mixture
 from bertsmith.corpus.unigram import token_counts
 from bertsmith.errors import BertsmithError, nearest
-from bertsmith.examples import Crops, Examples, Masking, Pairs, Source, Spans
+from bertsmith.examples import Crops, Examples, Masking, MixedSource, Pairs, Source, Spans
 from bertsmith.families import Family, family_of, preset
 from bertsmith.model import Config, Model, build, build_head, initialise
 from bertsmith.objectives import (
@@ -385,9 +385,12 @@ def _stored_generator(checkpoint: Checkpoint, config: Config, model: Model) -> C
     return Checkpoint(model, family, settings, {"masked_lm": entry}) if same else None
 
 
-def source_of(recipe: Recipe, corpus: Corpus, length: int) -> Source:
+def source_of(recipe: Recipe, corpus: Corpus | Mixture, length: int) -> Source:
     """Where samples of this length come from."""
     seed, data = recipe.train.seed, recipe.data
+    if isinstance(corpus, Mixture):
+        sources = [source_of(recipe, part, length) for part, _ in corpus.parts]
+        return MixedSource(corpus, sources, seed)
     if data.format in ("next", "order"):
         return Pairs(corpus, length=length, kind=data.format, short=data.short, seed=seed)
     if data.format == "crops":
@@ -396,11 +399,13 @@ def source_of(recipe: Recipe, corpus: Corpus, length: int) -> Source:
     return Spans(corpus, length=length, seed=seed, joined=data.format == "joined")
 
 
-def examples_of(recipe: Recipe, corpus: Corpus, length: int, segments: int) -> Examples:
+def examples_of(
+    recipe: Recipe, corpus: Corpus | Mixture, length: int, segments: int, *, evenly: bool = False
+) -> Examples:
     """Masked samples of this length; held-out text is masked evenly, so that losses compare."""
     masks = MASKING & recipe.objectives.keys()
     part, weights = recipe.masking, None
-    if part.smoothing and corpus.split == "train":
+    if part.smoothing and corpus.split == "train" and not evenly:
         weights = np.maximum(token_counts(corpus), 1.0) ** -part.smoothing
     masking = Masking(
         corpus.tokenizer,
@@ -417,11 +422,31 @@ def examples_of(recipe: Recipe, corpus: Corpus, length: int, segments: int) -> E
     return Examples(source, masking if masks else None, segments, fills)
 
 
-def open_corpus(recipe: Recipe, split: str = "train") -> Corpus:
-    """The corpus that a recipe names."""
-    if not recipe.data.corpus:
+def open_corpus(recipe: Recipe, split: str = "train") -> Corpus | Mixture:
+    """The corpus that a recipe names, or its mixture; held-out text of those that have some."""
+    folders = corpus_folders(recipe)
+    if not folders:
         raise BertsmithError("no corpus: give --data, or data.corpus in the recipe")
-    folder = Path(recipe.data.corpus)
+    if split != "train":
+        folders = {
+            folder: weight
+            for folder, weight in folders.items()
+            if Manifest.read(folder).splits[split].documents
+        } or dict([folders.popitem()])
+    corpora = [open_folder(folder, split) for folder in folders]
+    return corpora[0] if len(corpora) == 1 else Mixture(corpora, list(folders.values()))
+
+
+def open_folder(folder: Path, split: str) -> Corpus:
+    """A prepared corpus."""
     if folder.is_file():
         raise BertsmithError(f"{folder}: a file, not a corpus; run `bertsmith prepare` on it first")
     return Corpus.open(folder, split)
+
+
+def corpus_folders(recipe: Recipe) -> dict[Path, float]:
+    """The corpora that a recipe names, with their weights."""
+    data = recipe.data
+    if data.corpora:
+        return {Path(part.path): part.weight for part in data.corpora}
+    return {Path(data.corpus): 1.0} if data.corpus else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +36,27 @@ class RunFolder(WorkFolder):
         if self.occupied():
             raise BertsmithError(f"{self.path}: not empty; choose a new folder for the run")
 
-    def make(self, recipe: str, start: Mapping[str, Any] | None = None) -> None:
-        """Create the folder of a run; it must be empty. `start` is what `start()` returns."""
+    def make(
+        self,
+        recipe: str,
+        start: Mapping[str, Any] | None = None,
+        fill: Callable[[], None] | None = None,
+    ) -> None:
+        """Create the folder of a run; it must be empty. `start` is what `start()` returns.
+
+        `fill` adds the files that a branch begins with.
+        """
         self.demand_free()
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         if start:
             write_json(self.path / "start.json", start)
+        if fill is not None:
+            fill()
         write_text(self.plan, recipe)
 
     def start(self) -> dict[str, Any]:
-        """How the run was started: torchrun's `job`, and the `model` that it continues."""
+        """How the run was started: torchrun's `job`, the `model` or `branch` that it continues."""
         return read_table(self.path / "start.json") or {}
 
     def summary(self) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -275,7 +276,7 @@ class Trainer:
     ) -> tuple[LoadedStep | None, dict[str, float], bool]:
         """Run a step; returns the next one with its counts, and whether any rank should stop."""
         progress, ranks = self.progress, self.ranks
-        fraction = rate_at(self.train.schedule, self.done(), self._shape())
+        fraction = self._fraction()
         seed = self.draw(progress.step)
         following: LoadedStep | None = None
 
@@ -344,6 +345,9 @@ class Trainer:
         progress.step, progress.position = progress.step + 1, plan.end
         progress.tokens, progress.elapsed = progress.tokens + int(tokens), elapsed
         progress.useful += plan.useful
+        if plan.corpora:
+            pairs = zip_longest(progress.corpora, plan.corpora, fillvalue=0)
+            progress.corpora = [before + new for before, new in pairs]
         sizes = (progress.step, plan.end, int(tokens), progress.tokens)
         rate = self.train.learning_rate * fraction
         return StepNote(counts, rate, *sizes, elapsed, seconds, plan.useful)
@@ -365,13 +369,19 @@ class Trainer:
                 result = StepResult(row.loss, row.gradient_norm, row.sums, [], row.fault)
                 self._log(self.pending.popleft(), result)
 
-    def _shape(self) -> Shape:
-        warmup = self.train.warmup
-        if warmup >= 1:  # steps; by the clock, their share of the run follows from those done:
-            # above 1 if the first ones took long, so that the rate is still step / warmup
-            total = self.train.steps or max(self.progress.step, 1) / max(self.done(), 1e-9)
-            warmup /= total
-        return Shape(warmup, self.train.decay)
+    def _fraction(self) -> float:
+        """The learning rate of this step, as a fraction of its peak."""
+        train, step, done = self.train, self.progress.step, self.done()
+        # The steps of the whole run; by the clock they follow from those done.
+        total = train.steps or max(step, 1) / max(done, 1e-9)
+        warmup = train.warmup if train.warmup >= 1 else train.warmup * train.steps
+        if step < warmup:  # the same rates in runs of other lengths
+            return step / warmup
+        shares = Shape(
+            train.warmup / total if train.warmup >= 1 else train.warmup,
+            train.decay / total if train.decay > 1 else train.decay,
+        )
+        return rate_at(train.schedule, done, shares)
 
     # ------------------------------------------------------------------ between steps
 

@@ -16,9 +16,10 @@ from bertsmith.checkpoint import locate
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
 from bertsmith.examples.division import divide
+from bertsmith.examples.mixture import mean_length
 from bertsmith.model import Encoder
 from bertsmith.tokenizer import Tokenizer
-from bertsmith.train.building import built, examples_of, open_corpus
+from bertsmith.train.building import built, corpus_folders, examples_of, open_corpus, source_of
 from bertsmith.train.busy import demand_busy, fill_of, full
 from bertsmith.train.captured import CapturedStep
 from bertsmith.train.compiling import compile_rows
@@ -121,7 +122,7 @@ def plan(
     cost = [_flops(recipe, module, length) for length, _, _ in stages]
     if here:
         example = None
-        if tokenizer_size is None and recipe.data.corpus and _device(device).type == "cpu":
+        if tokenizer_size is None and corpus_folders(recipe) and _device(device).type == "cpu":
             example = _sample(recipe, made.checkpoint.config.segments)
         speed = _measured(recipe, module, device, tokenizer.size, count, example)
         kind = _named(device)
@@ -155,7 +156,20 @@ def plan(
         "memory_bytes": memory,
         "measured_memory_bytes": speed.memory,
         "fits": None if here else memory < kind.memory,
+        "corpora": _corpora(recipe, tokens) if tokenizer_size is None else [],
     }
+
+
+def _corpora(recipe: Recipe, tokens: int) -> list[dict[str, Any]]:
+    """How much of each corpus a run reads: its share of the tokens, and how often its text."""
+    if not corpus_folders(recipe):
+        return []
+    rows, length = [], recipe.lengths()[0][0]
+    for part, share in open_corpus(recipe).parts:
+        source = source_of(recipe, part, length)
+        epochs = tokens * share / (source.count * mean_length(source))
+        rows.append({"path": str(part.directory), "share": share, "epochs": epochs})
+    return rows
 
 
 def _flops(recipe: Recipe, module: Any, length: int, tokens: int = 0) -> float:
@@ -239,7 +253,7 @@ def _tokenizer(recipe: Recipe, size: int | None) -> Any:
         if size < 1:
             raise BertsmithError(f"a vocabulary needs at least one token, not {size}")
         return _Sized(size)
-    if recipe.data.corpus:
+    if corpus_folders(recipe):
         return open_corpus(recipe).tokenizer
     return Tokenizer.load(locate(recipe.model.start)) if recipe.model.start else _Sized(30522)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.files import cause, one_line
+from bertsmith.numbers import real_number
 
 RECIPES = files("bertsmith.recipes")
 LONGEST, MOST_TOKENS, MOST_STEPS, MOST_MINUTES = 2**20, 2**31, 10**9, 10**7
@@ -27,26 +28,29 @@ class Part(BaseModel):
 
 
 Kind = TypeVar("Kind", bound=Part)
+Share = Annotated[float, Field(ge=0, le=1)]
+Steps = Annotated[int, Field(ge=0, le=MOST_STEPS)]
+Tokens = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
 
 
 class ModelPart(Part):
     """The model."""
 
     size: str = Field(
-        default="bert-tiny",
+        "bert-tiny",
         description="a published size, as `bertsmith.presets()` lists; empty: only with `start`",
     )
     settings: dict[str, Any] = Field(
         default_factory=dict, description="keys of config.json that differ from that size"
     )
     start: str = Field(
-        default="",
+        "",
         description="a model to continue from, instead of new weights; of `size` and `settings`"
         " only dropout then counts",
     )
 
     keep: tuple[Annotated[int, Field(ge=0, le=1000)], ...] = Field(
-        default=(),
+        (),
         description="the layers of `start` that are kept, from 0; empty: all. A layer that is named"
         " again is copied: the model becomes deeper, and begins with the same outputs",
     )
@@ -61,68 +65,71 @@ class ModelPart(Part):
 class TeacherPart(Part):
     """The teacher of a distillation: objectives soft_targets, cosine and relations."""
 
-    model: str = Field(default="", description="its directory, or the name of a built-in model")
-    temperature: float = Field(default=2.0, gt=0, le=1000, description="of soft_targets")
+    model: str = Field("", description="its directory, or the name of a built-in model")
+    temperature: float = Field(2.0, gt=0, le=1000, description="of soft_targets")
     layer: int = Field(
-        default=0, ge=0, le=1000, description="whose relations are learned, from 1; 0: the last"
+        0, ge=0, le=1000, description="whose relations are learned, from 1; 0: the last"
     )
     relation_heads: int = Field(
-        default=0, ge=0, le=4096, description="parts of queries, keys, values; 0: the teacher's"
+        0, ge=0, le=4096, description="parts of queries, keys, values; 0: the teacher's"
+    )
+
+
+class CorpusPart(Part):
+    """A corpus of a mixture."""
+
+    path: str = Field(min_length=1, description="a folder written by `bertsmith prepare`")
+    weight: float = Field(
+        1.0, gt=0, le=1e6, description="its share of the tokens, up to a common factor"
     )
 
 
 class DataPart(Part):
     """The text and how it is cut into sequences."""
 
-    corpus: str = Field(default="", description="a folder written by `bertsmith prepare`")
+    corpus: str = Field("", description="a folder written by `bertsmith prepare`")
+    corpora: tuple[CorpusPart, ...] = Field(
+        default=(), max_length=64, description="a mixture of several, instead of `corpus`"
+    )
     format: Literal["spans", "joined", "next", "order", "crops"] = Field(
-        default="spans",
+        "spans",
         description="spans of documents, joined documents, sentence pairs, or crops: two texts of"
         " one document",
     )
-    length: int = Field(default=128, ge=8, le=LONGEST, description="tokens in a sequence at most")
-    short: float = Field(
-        default=0.1, ge=0, le=1, description="share of pairs cut to a random length"
-    )
-    workers: int = Field(default=2, ge=1, le=1024, description="threads that make batches")
+    length: int = Field(128, ge=8, le=LONGEST, description="tokens in a sequence at most")
+    short: Share = Field(0.1, description="share of pairs cut to a random length")
+    workers: int = Field(2, ge=1, le=1024, description="threads that make batches")
 
 
 class MaskingPart(Part):
     """Which tokens are masked."""
 
-    rate: float = Field(default=0.15, gt=0, lt=1, description="share of tokens to predict")
-    mask: float = Field(
-        default=0.8, ge=0, le=1, description="share of those shown as the mask token"
-    )
-    random: float = Field(
-        default=0.1, ge=0, le=1, description="share of those shown as a random token"
-    )
+    rate: float = Field(0.15, gt=0, lt=1, description="share of tokens to predict")
+    mask: Share = Field(0.8, description="share of those shown as the mask token")
+    random: Share = Field(0.1, description="share of those shown as a random token")
     unit: Literal["token", "word", "span"] = "token"
-    span: float = Field(default=5.0, ge=1, le=1000, description="mean words in a span")
-    longest_span: int = Field(default=10, ge=1, le=1000)
+    span: float = Field(5.0, ge=1, le=1000, description="mean words in a span")
+    longest_span: int = Field(10, ge=1, le=1000)
     smoothing: float = Field(
-        default=0.0,
+        0.0,
         ge=0,
         le=4,
         description="tokens are masked in proportion to frequency ** -smoothing; 0: evenly",
     )
 
 
-Share = Annotated[float, Field(ge=0, le=1)]
-
-
 class ContrastivePart(Part):
     """The objective contrastive, and the pairs of texts of data.format = "crops"."""
 
-    temperature: float = Field(default=0.03, gt=0, le=10, description="cosines are divided by it")
+    temperature: float = Field(0.03, gt=0, le=10, description="cosines are divided by it")
     titles: Share = Field(
-        default=0.3, description="share of pairs whose first text is a document's first line"
+        0.3, description="share of pairs whose first text is a document's first line"
     )
     sentences: Share = Field(
-        default=0.5, description="share of pairs whose first text is a sentence nearby"
+        0.5, description="share of pairs whose first text is a sentence nearby"
     )
     same: Share = Field(
-        default=0.0, description="share of pairs of one text with itself, under different masks"
+        0.0, description="share of pairs of one text with itself, under different masks"
     )
 
 
@@ -130,18 +137,18 @@ class GeneratorPart(Part):
     """The generator of replaced tokens: a trained model, or a new, smaller one."""
 
     model: str = Field(
-        default="",
+        "",
         description="a trained masked LM of the same vocabulary, which is not trained further;"
         " start: the one that `model.start` names; empty: a new generator learns beside the model",
     )
     temperature: float = Field(
-        default=1.0, gt=0, le=100, description="its logits are divided by it before sampling"
+        1.0, gt=0, le=100, description="its logits are divided by it before sampling"
     )
-    width: float = Field(default=0.25, gt=0, le=1)
-    depth: float = Field(default=1.0, gt=0, le=1)
+    width: float = Field(0.25, gt=0, le=1)
+    depth: float = Field(1.0, gt=0, le=1)
     sharing: Literal["shared", "disentangled", "none"] = "shared"
     fills: float = Field(
-        default=1.0,
+        1.0,
         gt=0,
         le=1,
         description="fraction of sequences whose masks it fills; masked_lm predicts the others",
@@ -152,10 +159,8 @@ class Stage(Part):
     """A part of the run with its own sequence length."""
 
     length: int = Field(ge=8, le=LONGEST)
-    steps: int = Field(default=0, ge=0, le=MOST_STEPS, description="0: all that are left")
-    batch_tokens: int = Field(
-        default=0, ge=0, le=MOST_TOKENS, description="tokens in a step; 0: train.batch_tokens"
-    )
+    steps: Steps = Field(0, description="0: all that are left")
+    batch_tokens: Tokens = Field(0, description="tokens in a step; 0: train.batch_tokens")
 
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -172,45 +177,40 @@ def freezable(text: str) -> str:
 class TrainPart(Part):
     """How the model is trained."""
 
-    seed: int = Field(default=0, ge=0, le=2**62)
-    steps: int = Field(
-        default=0, ge=0, le=MOST_STEPS, description="optimizer steps; 0: as many as fit `minutes`"
-    )
-    minutes: float = Field(
-        default=0.0, ge=0, le=MOST_MINUTES, description="a time budget instead of steps"
-    )
+    seed: int = Field(0, ge=0, le=2**62)
+    steps: Steps = Field(0, description="optimizer steps; 0: as many as fit `minutes`")
+    minutes: float = Field(0.0, ge=0, le=MOST_MINUTES, description="a time budget instead of steps")
     batch_tokens: int = Field(
-        default=16384, ge=8, le=MOST_TOKENS, description="tokens in a step, over all devices"
+        16384, ge=8, le=MOST_TOKENS, description="tokens in a step, over all devices"
     )
     micro_tokens: int = Field(
-        default=16384, ge=8, le=MOST_TOKENS, description="tokens in one pass of one device"
+        16384, ge=8, le=MOST_TOKENS, description="tokens in one pass of one device"
     )
-    ramp_from: int = Field(
-        default=0, ge=0, le=MOST_TOKENS, description="batch_tokens of the first step; 0: no ramp"
-    )
-    ramp_steps: int = Field(
-        default=0, ge=0, le=MOST_STEPS, description="steps over which the batch grows"
-    )
+    ramp_from: Tokens = Field(0, description="batch_tokens of the first step; 0: no ramp")
+    ramp_steps: Steps = Field(0, description="steps over which the batch grows")
     optimizer: Literal["adamw", "lamb", "stable_adamw", "muon"] = "adamw"
-    learning_rate: float = Field(default=1e-4, gt=0, le=100)
+    learning_rate: float = Field(1e-4, gt=0, le=100)
     matrix_learning_rate: float = Field(
-        default=0.02, gt=0, le=100, description="learning rate of matrices with muon"
+        0.02, gt=0, le=100, description="learning rate of matrices with muon"
     )
-    weight_decay: float = Field(default=0.01, ge=0, le=100)
+    weight_decay: float = Field(0.01, ge=0, le=100)
     betas: tuple[Beta, Beta] = (0.9, 0.999)
-    epsilon: float = Field(default=1e-6, gt=0, le=1)
+    epsilon: float = Field(1e-6, gt=0, le=1)
     schedule: Literal["linear", "cosine", "stable", "constant"] = "linear"
     warmup: float = Field(
-        default=0.01, ge=0, le=MOST_STEPS, description="share of the run; 1 or more: steps"
+        0.01, ge=0, le=MOST_STEPS, description="share of the run; 1 or more: steps"
     )
     decay: float = Field(
-        default=0.2, ge=0, le=1, description="share of the run, for schedule = stable"
+        0.2,
+        ge=0,
+        le=MOST_STEPS,
+        description="for schedule = stable: share of the run; more than 1: steps",
     )
     clip: float = Field(
-        default=1.0, ge=0, le=1e9, description="largest gradient norm; 0: no gradient clipping"
+        1.0, ge=0, le=1e9, description="largest gradient norm; 0: no gradient clipping"
     )
     spike: float = Field(
-        default=20.0,
+        20.0,
         ge=0,
         le=1e9,
         description="skip a step whose gradient norm is this many times the recent one; 0: never",
@@ -219,35 +219,28 @@ class TrainPart(Part):
         default="float32", description="of the computation; fp8: matrix multiplications on new GPUs"
     )
     trained: Literal["all", "lora", "biases"] = Field(
-        default="all",
+        "all",
         description="which parameters are trained, beside those of heads; lora: low-rank updates"
         " of linear layers, merged into the stored model",
     )
     freeze: str = Field(
-        default="none", description="not trained: embedding, encoder, or a number of lower layers"
+        "none", description="not trained: embedding, encoder, or a number of lower layers"
     )
     layer_decay: float = Field(
-        default=1.0, gt=0, le=1, description="learning rate of a layer as a share of the next one's"
+        1.0, gt=0, le=1, description="learning rate of a layer as a share of the next one's"
     )
     checkpointing: bool = Field(
-        default=False, description="recompute activations in the backward pass, to save memory"
+        False, description="recompute activations in the backward pass, to save memory"
     )
     compile: bool = False
     graphs: bool = Field(
-        default=True, description="with compile on one GPU: replay whole steps as CUDA graphs"
+        True, description="with compile on one GPU: replay whole steps as CUDA graphs"
     )
-    ema: float = Field(
-        default=0.0, ge=0, lt=1, description="decay of the averaged weights; 0: no average"
-    )
+    ema: float = Field(0.0, ge=0, lt=1, description="decay of the averaged weights; 0: no average")
     parallel: Literal["ddp", "fsdp"] = "ddp"
-    device: str = Field(
-        default="", description="cpu, cuda or mps; by default a GPU if there is one"
-    )
+    device: str = Field("", description="cpu, cuda or mps; by default a GPU if there is one")
     threads: int = Field(
-        default=0,
-        ge=0,
-        le=1024,
-        description="CPU threads; 0: all of them, one for the smallest models",
+        0, ge=0, le=1024, description="CPU threads; 0: all of them, one for the smallest models"
     )
 
     @field_validator("freeze")
@@ -259,57 +252,61 @@ class TrainPart(Part):
 class LoraPart(Part):
     """The low-rank updates, for train.trained = "lora"."""
 
-    rank: int = Field(default=8, ge=1, le=4096)
-    alpha: float = Field(default=16.0, gt=0, le=1e6, description="scale, times the rank")
+    rank: int = Field(8, ge=1, le=4096)
+    alpha: float = Field(16.0, gt=0, le=1e6, description="scale, times the rank")
     targets: str = Field(
-        default="all", description="all, attention, feedforward, or names such as query,value"
+        "all", description="all, attention, feedforward, or names such as query,value"
     )
     stabilised: bool = Field(
-        default=False, description="rsLoRA: alpha is divided by the square root of the rank"
+        False, description="rsLoRA: alpha is divided by the square root of the rank"
     )
+
+
+Name = Annotated[str, Field(pattern=r"^[\w.-]{1,40}$")]
 
 
 class EvaluatePart(Part):
     """How the run is evaluated."""
 
-    every: int = Field(
-        default=0, ge=0, le=MOST_STEPS, description="steps between evaluations; 0: only at the end"
-    )
-    tokens: int = Field(
-        default=65536, ge=0, le=MOST_TOKENS, description="held-out tokens to evaluate on"
+    every: Steps = Field(0, description="steps between evaluations; 0: only at the end")
+    tokens: Tokens = Field(65536, description="held-out tokens to evaluate on")
+    held_out: dict[Name, str] = Field(
+        default_factory=dict,
+        description="other prepared corpora that are scored, by the names of their scores",
     )
     keep: Literal["last", "best"] = Field(
         default="last", description="which model is stored: the last, or that of the least loss"
     )
-    patience: int = Field(
-        default=0,
-        ge=0,
-        le=MOST_STEPS,
-        description="stop after so many evaluations without a lower held-out loss; 0: never",
+    patience: Steps = Field(
+        0, description="stop after so many evaluations without a lower held-out loss; 0: never"
     )
     pseudo: int = Field(
-        default=16,
-        ge=0,
-        le=10**6,
-        description="held-out sequences for pseudo-perplexity, at the end",
+        16, ge=0, le=10**6, description="held-out sequences for pseudo-perplexity, at the end"
     )
+
+
+class ProbePart(Part):
+    """A linear classifier of labelled texts on the model's states, at every evaluation."""
+
+    data: str = Field("", description="a table: .csv, .tsv, .jsonl or .parquet; empty: no probe")
+    text: str = Field("text", description="its column or key of texts")
+    label: str = Field("label", description="its column or key of labels")
+    pooling: Literal["mean", "cls"] = Field(
+        default="mean", description="of a text's states: their mean, or the first"
+    )
+    most: int = Field(1000, ge=10, le=10**5, description="rows that are read")
 
 
 class CheckpointPart(Part):
     """How often the run is saved."""
 
-    every: int = Field(
-        default=500,
-        ge=0,
-        le=MOST_STEPS,
-        description="steps between checkpoints; 0: only at the end",
-    )
+    every: Steps = Field(500, description="steps between checkpoints; 0: only at the end")
     minutes: float = Field(
-        default=0.0, ge=0, le=MOST_MINUTES, description="also so many minutes after the last one"
+        0.0, ge=0, le=MOST_MINUTES, description="also so many minutes after the last one"
     )
-    keep: int = Field(default=2, ge=1, le=10**4, description="how many checkpoints are kept")
+    keep: int = Field(2, ge=1, le=10**4, description="how many checkpoints are kept")
     film: bool = Field(
-        default=False,
+        False,
         description="also keep the weights of steps 0, 1, 2, 4, 8, ... and of the last one, for"
         " `bertsmith export RUN --html`",
     )
@@ -333,6 +330,7 @@ class Recipe(Part):
     train: TrainPart = Field(default_factory=TrainPart)
     lora: LoraPart = Field(default_factory=LoraPart)
     evaluate: EvaluatePart = Field(default_factory=EvaluatePart)
+    probe: ProbePart = Field(default_factory=ProbePart)
     checkpoint: CheckpointPart = Field(default_factory=CheckpointPart)
 
     def lengths(self) -> list[tuple[int, int, int]]:
@@ -391,6 +389,20 @@ def change(key: str, value: str) -> str:
     return f"{key}={tomli_w.dumps({'value': value}).removeprefix('value = ').strip()}"
 
 
+def data_changes(corpora: Sequence[str]) -> list[str]:
+    """The changes that name the corpora of a run: one, or several as PATH or PATH=WEIGHT."""
+    if len(corpora) == 1:
+        return [change("data.corpus", corpora[0]), "data.corpora=[]"]
+    tables = []
+    for text in corpora:
+        path, _, weight = text.rpartition("=")
+        if not path or Path(text).exists():
+            path, weight = text, "1"
+        value = real_number(weight, f"the weight of {path}")
+        tables.append(f"{{{change('path', path)}, weight={value!r}}}")
+    return ['data.corpus=""', f"data.corpora=[{', '.join(tables)}]"]
+
+
 def validated(kind: type[Kind], values: Mapping[str, Any], where: str) -> Kind:
     """Plain values as a model of this kind; a bad one is a one-line error."""
     try:
@@ -430,6 +442,15 @@ def _check(recipe: Recipe, where: str) -> None:
             f"{where}: train.warmup is {train.warmup:g} steps, but the run has {train.steps}: lower"
             " train.warmup (below 1 it is a share of the run)"
         )
+    if recipe.data.corpus and recipe.data.corpora:
+        raise BertsmithError(f"{where}: set data.corpus or data.corpora, not both")
+    if len({part.path for part in recipe.data.corpora}) < len(recipe.data.corpora):
+        raise BertsmithError(f"{where}: data.corpora names a folder twice")
+    if train.decay > max(1, train.steps):
+        raise BertsmithError(
+            f"{where}: train.decay is {train.decay:g} steps, but"
+            + (f" the run has {train.steps}" if train.steps else " train.minutes has no steps")
+        )
     if any(stage.steps == 0 for stage in stages[:-1]):
         raise BertsmithError(f"{where}: only the last of the stages may leave out its steps")
     if recipe.masking.mask + recipe.masking.random > 1:
@@ -451,6 +472,8 @@ def _check(recipe: Recipe, where: str) -> None:
     if (held.patience or held.keep == "best") and not (held.every and held.tokens):
         key = "patience" if held.patience else "keep"
         raise BertsmithError(f"{where}: evaluate.{key} needs evaluate.every and evaluate.tokens")
+    if held.held_out and not held.tokens:
+        raise BertsmithError(f"{where}: evaluate.held_out needs evaluate.tokens")
     shares = recipe.contrastive
     if shares.titles + shares.sentences + shares.same > 1:
         raise BertsmithError(f"{where}: the shares of titles, sentences and same are more than 1")

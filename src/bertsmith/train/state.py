@@ -38,6 +38,7 @@ class Progress:
     useful: float = 0.0  # share of the ranks' tokens that belong to samples, summed over steps
     skipped: int = 0  # bad steps in a row
     corpus: str = ""  # the fingerprint of the data
+    corpora: list[int] = field(default_factory=list)  # of a mixture: tokens read from each
     closed: bool = False  # the budget is spent and the last evaluation done
     recent: list[float] = field(default_factory=list)  # norms of the last good steps
     counts: dict[str, int] = field(default_factory=dict)  # the ledger

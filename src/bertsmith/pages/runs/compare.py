@@ -12,7 +12,7 @@ import numpy as np
 
 from bertsmith.pages import Reference, Series, line_chart, page
 from bertsmith.pages.runs.page import NAMES, WORDS, duration, plain, term_name
-from bertsmith.pages.runs.run import HELD, Run
+from bertsmith.pages.runs.run import HELD, LAST, Run
 
 LONGEST = 60  # characters of a title that lists the runs
 
@@ -41,6 +41,29 @@ class Comparison:
             for key, values in self.recipe.items()
         ]
 
+    def tree(self) -> list[str]:
+        """The runs as a tree, a line for each, if any of them branches off from another."""
+        if not any(run.branch for run in self.runs):
+            return []
+        paths = [str(run.path.resolve()) for run in self.runs]
+        origins = [run.branch[0] if run.branch else "" for run in self.runs]
+
+        def lines(number: int, within: bool) -> list[str]:
+            run, name = self.runs[number], self.names[number]
+            where = "" if run.branch is None else f"from step {run.branch[1]:,}"
+            where += f" of {run.branch[0]}" if run.branch and not within else ""
+            below = [n for n, origin in enumerate(origins) if origin == paths[number]]
+            drawn = [f"{name}: {where}{', ' if where else ''}{run.step:,} steps"]
+            for child in below:
+                first, *rest = lines(child, True)
+                last = child == below[-1]
+                drawn += [("└── " if last else "├── ") + first]
+                drawn += [("    " if last else "│   ") + line for line in rest]
+            return drawn
+
+        roots = [n for n, origin in enumerate(origins) if origin not in paths]
+        return [line for root in roots for line in lines(root, False)]
+
     def html(self) -> str:
         """A page with tables and overlaid curves."""
         title = "Runs " + ", ".join(self.names)
@@ -51,6 +74,7 @@ class Comparison:
             rows=self.rows(),
             differences=self.differences(),
             notes=self.notes,
+            tree=self.tree(),
             objectives=[(term_name(term), self._charts(term)) for term in self._terms()],
         )
 
@@ -124,8 +148,7 @@ def compare_runs(runs: Sequence[Run]) -> Comparison:
 def _ordered(measures: list[dict[str, Any]]) -> list[str]:
     """All keys, in the order of `Run.measures`, which runs with other objectives interleave."""
     keys = list(dict.fromkeys(key for one in measures for key in one))
-    ends = ("pseudo_perplexity", "unigram_entropy")
-    return sorted(keys, key=lambda key: (key in ends, key.startswith(HELD)))
+    return sorted(keys, key=lambda key: (key in LAST, key.startswith(HELD)))
 
 
 def _tokens(run: Run) -> float:
@@ -145,18 +168,21 @@ def _label(key: str) -> str:
         "minutes": "time",
         "tokens_per_second": "speed (median step)",
         "useful_share": "useful share of tokens computed",
+        "probe": "accuracy of the probe",
+        "probe_majority": "most frequent label of the probe",
         "pseudo_perplexity": "pseudo-perplexity",
         "unigram_entropy": "word frequencies alone",
     }
     if not key.startswith(HELD):
         return labels.get(key, key.replace("_", " "))
-    name = key.removeprefix(HELD)
+    name, slash, held = key.removeprefix(HELD).partition("/")
+    held = f" ({held})" if slash else ""  # a set that has a name
     for term in sorted(NAMES, key=len, reverse=True):
         if name == term:
-            return f"held-out loss, {NAMES[term]}"
+            return f"held-out loss, {NAMES[term]}{held}"
         if name.startswith(f"{term}_"):
-            return f"held-out {name.removeprefix(term + '_')}, {NAMES[term]}"
-    return f"held-out {name.replace('_', ' ')}"
+            return f"held-out {name.removeprefix(term + '_')}, {NAMES[term]}{held}"
+    return f"held-out {name.replace('_', ' ')}{held}"
 
 
 def _measure(key: str, value: Any) -> str:
@@ -166,7 +192,7 @@ def _measure(key: str, value: Any) -> str:
         return "yes" if value else "no"
     if key == "minutes":
         return duration(value)
-    if key.endswith(("_accuracy", "_recall", "_share")):
+    if key.partition("/")[0].endswith(("_accuracy", "_recall", "_share", "probe", "_majority")):
         return f"{value:.1%}"
     if key == "tokens_per_second":
         return f"{value:,.0f} tokens/s"

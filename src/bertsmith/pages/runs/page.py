@@ -46,6 +46,9 @@ def report_page(run: Run) -> str:
         verdict=_verdict(run),
         tiles=list(_tiles(run)),
         objectives=[(term_name(term), _objective_charts(run, term)) for term in run.terms()],
+        probe=_probe_chart(run),
+        probe_data=run.settings().get("probe.data", ""),
+        corpora=run.summary.get("corpora") or [],
         optimization=_optimization_charts(run),
         evaluations=[step for step, _ in _shown_samples(run)],
         samples=_sample_table(run),
@@ -121,8 +124,8 @@ def _objective_charts(run: Run, term: str) -> list[str]:
     unigram = run.last("unigram_entropy") if term in WORDS else None
     line = [] if unigram is None else [Reference(unigram, "word frequencies alone")]
     chart = partial(line_chart, x_label="step", x_end=run.step)
-    loss = _pair(run, term, "")
-    accuracy = _pair(run, f"{term}_accuracy", "", 100)
+    loss = _pair(run, term, "") + _sets(run, term)
+    accuracy = _pair(run, f"{term}_accuracy", "", 100) + _sets(run, f"{term}_accuracy", 100)
     for key in run.curves:  # such as replaced_recall
         name = key.removeprefix(HELD).removeprefix(f"{term}_")
         if key == f"{term}_{name}" and name != "accuracy":
@@ -140,6 +143,27 @@ def _pair(run: Run, key: str, what: str, scale: float = 1.0, color: int = 0) -> 
         Series(f"training{what}", train, quiet=True, color=color),
         Series(f"held-out{what}", held, dots=True, color=color + 1),
     ]
+
+
+def _sets(run: Run, key: str, scale: float = 1.0) -> list[Series]:
+    """The curves of a key on held-out sets that have names."""
+    known = [one for one in run.curves if one.startswith(f"{HELD}{key}/")]
+    return [
+        Series(one.partition("/")[2], run.points(one, scale), dots=True, color=2 + number)
+        for number, one in enumerate(known)
+    ]
+
+
+def _probe_chart(run: Run) -> str:
+    """The accuracy of the probe task at every evaluation, if there is one."""
+    points, majority = run.points("probe", 100), run.last("probe_majority")
+    if not points or majority is None:
+        return ""
+    lines = [Reference(100 * majority, "most frequent label")]
+    series = [Series("accuracy", points, dots=True, color=1)]
+    return line_chart(
+        "Accuracy", series, x_label="step", x_end=run.step, unit="%", references=lines
+    )
 
 
 def _optimization_charts(run: Run) -> list[str]:

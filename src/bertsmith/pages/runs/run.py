@@ -22,6 +22,7 @@ from bertsmith.store import flat
 MOST = 75  # a curve has at most twice as many points
 KEPT = 100  # evaluations whose mask samples are kept
 HELD = "held_out_"
+LAST = ("probe", "probe_majority", "pseudo_perplexity", "unigram_entropy")
 
 
 class Curve:
@@ -69,6 +70,7 @@ class Run:
     minutes: float | None = None
     parameters: int | None = None
     notes: list[str] = field(default_factory=list)  # what could not be read
+    branch: tuple[str, int] | None = None  # the run and the step that it branches off from
 
     @property
     def name(self) -> str:
@@ -113,7 +115,7 @@ class Run:
             "parameters": self.parameters,
         }
         values |= {key: self.last(key) for key in self.curves if key.startswith(HELD)}
-        values |= {key: self.last(key) for key in ("pseudo_perplexity", "unigram_entropy")}
+        values |= {key: self.last(key) for key in LAST}
         return {key: value for key, value in values.items() if value is not None}
 
 
@@ -129,6 +131,9 @@ def read_run(path: str | Path) -> Run:
     run.recipe = _table(run, "recipe.toml") or {}
     run.summary = _table(run, "summary.json") or {}
     run.ledger = _table(run, "ledger.json")
+    origin = (read_table(run.path / "start.json") or {}).get("branch")
+    if isinstance(origin, dict) and isinstance(origin.get("step"), int):
+        run.branch = str(origin.get("run")), origin["step"]
     for row in rows(run, "log.jsonl"):
         _take(run, row)
     logged, timed = run.step, _read_timing(run)

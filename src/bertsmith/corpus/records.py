@@ -1,0 +1,48 @@
+"""The records of small files of any usual kind: tables, JSON, lines of text."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bertsmith.errors import BertsmithError
+from bertsmith.files import cause, inner, not_utf8, read_lines, read_whole, reading
+
+
+def records(path: Path) -> Iterator[Any]:
+    """Yield rows of tables as lists (csv, tsv) or dicts (parquet), values of JSON, or lines."""
+    kind = inner(path).suffix.lower()
+    with reading(path):
+        try:
+            if kind == ".parquet":
+                from pyarrow import parquet
+
+                with parquet.ParquetFile(path) as table:
+                    for batch in table.iter_batches(1024):
+                        yield from batch.to_pylist()
+            elif kind == ".json":
+                yield json.loads(read_whole(path))
+            elif kind in (".jsonl", ".ndjson"):
+                yield from (json.loads(line) for line in read_lines(path) if line.strip())
+            elif kind == ".csv":
+                yield from csv.reader(_lines(path))
+            elif kind == ".tsv":  # as in GLUE: quotes are text
+                yield from csv.reader(_lines(path), delimiter="\t", quoting=csv.QUOTE_NONE)
+            else:
+                yield from _lines(path)
+        except ImportError:
+            message = f"{path}: parquet files need pyarrow: pip install pyarrow"
+            raise BertsmithError(message) from None
+        except (ValueError, csv.Error, RecursionError) as error:  # also pyarrow's
+            raise BertsmithError(f"{path}: cannot be read ({cause(error)})") from error
+
+
+def _lines(path: Path) -> Iterator[str]:
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise not_utf8(path, number, line[error.start]) from None

@@ -1,0 +1,135 @@
+"""How a run continues: itself after an interruption, or as another run that branches off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shutil import copyfile
+from typing import Any, NamedTuple
+
+from bertsmith.errors import BertsmithError
+from bertsmith.files import writing
+from bertsmith.store import differences
+from bertsmith.train.folder import LOGS, RunFolder
+from bertsmith.train.recipe import Recipe, checked, load_recipe, parsed
+from bertsmith.train.state import Checkpoints
+
+# Keys that older runs do not have; a teacher's objectives ask for one.
+LATER = {"teacher", "contrastive", "model.keep", "train.freeze", "train.layer_decay"}
+LATER |= {"train.checkpointing", "evaluate.keep", "evaluate.patience", "checkpoint.film"}
+LATER |= {"train.trained", "lora", "data.corpora", "evaluate.held_out", "probe"}
+# What a checkpoint's tensors belong to.
+SAME = ("model", "generator", "lora", "train.optimizer", "train.trained", "train.freeze")
+
+
+def stored_recipe(recipe: Recipe, folder: RunFolder) -> Recipe:
+    """Return the recipe that a run was started with; a truncated one is an error."""
+    where = str(folder.path / "recipe.toml")
+    values = parsed(folder.recipe(), where)
+    # All keys were written: a default in place of a lost one would change the run.
+    known = {key: value for key, value in Recipe().model_dump().items() if key != "stages"}
+    lost = [key for key in known if key not in values and key not in LATER]
+    lost += [
+        f"{key}.{own}"
+        for key, table in known.items()
+        if isinstance(table, dict) and key in values and key != "objectives"
+        for own in table
+        if own not in values[key] and f"{key}.{own}" not in LATER
+    ]
+    if lost:
+        raise BertsmithError(f"{where}: damaged, since {lost[0]} is missing")
+    begun = checked(values, where)
+    # Device and threads may change when a run is resumed, and its data may be elsewhere.
+    free = {"device": recipe.train.device, "threads": recipe.train.threads}
+    places = {key: getattr(recipe.data, key) for key in ("corpus", "corpora")}
+    return begun.model_copy(
+        update={
+            "train": begun.train.model_copy(update=free),
+            "data": begun.data.model_copy(update=places if any(places.values()) else {}),
+        }
+    )
+
+
+def differing(given: Recipe, begun: Recipe) -> list[str]:
+    """Return the keys in which a recipe differs from that of the run."""
+    if not given.data.corpus and not given.data.corpora:  # use the corpus of the run
+        places = {key: getattr(begun.data, key) for key in ("corpus", "corpora")}
+        given = given.model_copy(update={"data": given.data.model_copy(update=places)})
+    pairs = differences(*(one.model_dump(exclude={"about"}) for one in (begun, given)))
+    return [f"{key} is {own!r}, not {new!r}" for key, own, new in pairs]
+
+
+class Branch(NamedTuple):
+    """A checkpoint of a run, from which another run starts."""
+
+    run: Path
+    step: int
+
+
+def find_branch(place: str | Path) -> Branch:
+    """Find the checkpoint that RUN@STEP names, or without a step the last one."""
+    name, _, step = str(place).rpartition("@")
+    if not name or not step.isdecimal() or Path(place).is_dir():
+        name, step = str(place), ""
+    run = Path(name)
+    if not RunFolder(run).begun():
+        raise BertsmithError(f"{run}: contains no run to branch from")
+    steps = Checkpoints(run / "checkpoints").steps()
+    if not steps or (step and int(step) not in steps):
+        kept = f"there are {', '.join(map(str, steps))}" if steps else "there are none"
+        which = f"checkpoint of step {int(step):,}" if step else "checkpoint"
+        raise BertsmithError(f"{run}: no {which}; {kept} (checkpoint.keep says how many are kept)")
+    return Branch(run, int(step) if step else steps[-1])
+
+
+def branch_recipe(recipe: Recipe | None, branch: Branch, cool_down: int | None) -> Recipe:
+    """The recipe of a branch: by default that of its run, or its cool-down of so many steps."""
+    run = branch.run
+    before = load_recipe(run / "recipe.toml")
+    recipe = recipe or before
+    if not recipe.data.corpus and not recipe.data.corpora:
+        recipe = recipe.model_copy(update={"data": before.data})
+    if cool_down is not None:
+        train = recipe.train
+        values = {"steps": branch.step + cool_down, "minutes": 0.0, "decay": float(cool_down)}
+        # In steps, as the whole is now shorter or longer.
+        warmup = train.warmup if train.warmup >= 1 else train.warmup * train.steps
+        values |= {"schedule": "stable", "warmup": warmup}
+        changed = recipe.model_copy(update={"train": train.model_copy(update=values)})
+        recipe = checked(changed.model_dump(), "the cool-down")
+    if 0 < recipe.train.steps <= branch.step:
+        raise BertsmithError(
+            f"{run}: the branch starts at step {branch.step:,}, and train.steps is"
+            f" {recipe.train.steps:,}: set more"
+        )
+    own, new = (_fixed(one) for one in (before, recipe))
+    for key, old, now in differences(own, new):
+        raise BertsmithError(
+            f"{run}: a branch keeps {key}, which is {old!r}, not {now!r}; with other settings,"
+            f" start a run from its model (--from {run / 'model'})"
+        )
+    return recipe
+
+
+def _fixed(recipe: Recipe) -> dict[str, Any]:
+    """The settings that a branch cannot change."""
+    values = recipe.model_dump()
+    kept = {key: values[key] for key in SAME if "." not in key}
+    kept["train"] = {key[6:]: values["train"][key[6:]] for key in SAME if "." in key}
+    kept["train"]["ema above 0"] = recipe.train.ema > 0
+    return kept | {"objectives": sorted(recipe.objectives)}
+
+
+def branch_off(branch: Branch, folder: RunFolder, corpus: str) -> None:
+    """Copy a checkpoint and the logs up to it into the folder of a new run, which resumes them.
+
+    The data may be another: `corpus` is its fingerprint. Samples are counted on.
+    """
+    saved = Checkpoints(branch.run / "checkpoints").read(branch.step)
+    numbers = saved.numbers | {"closed": False, "ended": False, "corpus": corpus}
+    if corpus != saved.numbers["corpus"]:
+        numbers["corpora"] = []
+    Checkpoints(folder.path / "checkpoints").save(branch.step, saved.tensors, numbers)
+    for name in LOGS:
+        with writing(folder.path / name):
+            if (log := branch.run / name).exists():
+                copyfile(log, folder.path / name)
