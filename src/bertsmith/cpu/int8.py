@@ -65,7 +65,7 @@ class Int8QueryValueLinear(Int8Linear, QueryValueLinear):
 class Int8Table(nn.Embedding):
     """A table whose rows are int8 values times scales: one for each block of columns.
 
-    Rows of tables often have a few large values, beside which one scale would round the others away.
+    Rows of tables often have a few large values; one scale would round the others to zero.
     """
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from time import perf_counter
+from timeit import repeat
 from typing import Any, NamedTuple
 
 import torch
@@ -172,11 +172,6 @@ def _measured(engine: Engine) -> Choice:
         return Choice(engine, _seconds(lambda: F.linear(plain, wide, scale)) / int8)
 
 
-def _seconds(compute: Callable[[], Any], times: int = 6) -> float:
+def _seconds(compute: Callable[[], Any]) -> float:
     """The shortest of several runs."""
-    best = float("inf")
-    for _ in range(times):
-        start = perf_counter()
-        compute()
-        best = min(best, perf_counter() - start)
-    return best
+    return min(repeat(compute, number=1, repeat=6))
