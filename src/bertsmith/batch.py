@@ -144,14 +144,22 @@ class Layout:
         )
 
 
-def like(lengths: Sequence[int], waste: float = 0.2, most: int = 16384) -> list[list[int]]:
-    """Sequences in groups of like length: padding at most this share, at most so many tokens."""
+def like(
+    lengths: Sequence[int], waste: float = 0.2, most: int = 16384, enough: int = 16384
+) -> list[list[int]]:
+    """Sequences in groups of like length: padding at most this share, at most so many tokens.
+
+    Groups of equal lengths with `enough` tokens get no longer sequences.
+    """
     found: list[list[int]] = []
     real = 0
     for number in sorted(range(len(lengths)), key=lengths.__getitem__):
         padded = lengths[number] * (len(found[-1]) + 1) if found else 0
         real += lengths[number]
-        if not found or padded > most or real < padded * (1 - waste):
+        full = (
+            found and lengths[number] > lengths[found[-1][-1]] and real - lengths[number] >= enough
+        )
+        if not found or full or padded > most or real < padded * (1 - waste):
             found.append([])
             real = lengths[number]
         found[-1].append(number)

@@ -15,10 +15,11 @@ from bertsmith.checkpoint.pickles import PickledTensors
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause, one_line
 from bertsmith.foreign import read_json
+from bertsmith.kernels import dequantize_weight
 
 MOST_TENSORS = 100_000
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
-# A weight may be stored as int8 values and a scale for each row. Under its plain name no library
+# A weight may be stored as int8 values and scales of its rows. Under its plain name no library
 # would read the values without their scales.
 INT8, SCALE = ".int8", ".scale"
 
@@ -55,9 +56,10 @@ class TensorFiles:
         for name in [name for name in self.where if name.endswith(INT8)]:
             weight = name.removesuffix(INT8)
             path, shape = self.where.pop(name), self.shapes.pop(name)
-            if self.shapes.pop(weight + SCALE, None) != shape[:1]:
+            rows, blocks, *more = (*self.shapes.pop(weight + SCALE, (0,)), 1)
+            if len(shape) != 2 or rows != shape[0] or more > [1] or not blocks or shape[1] % blocks:
                 raise BertsmithError(
-                    f"{path}: {name} has no scale for each of its {shape[0]:,} rows: "
+                    f"{path}: {name} has no scales that fit its shape {shape}: "
                     "damaged; quantize the float32 model again"
                 )
             del self.where[weight + SCALE]
@@ -102,7 +104,7 @@ class TensorFiles:
                 f"{path}: the scales of {name} are not all positive numbers: damaged; "
                 "quantize the float32 model again"
             )
-        return values.float() * scale.float()[:, None]
+        return dequantize_weight(values, scale)
 
 
 class SafeTensors:

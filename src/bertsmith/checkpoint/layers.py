@@ -83,10 +83,7 @@ def add_averaging_layer(checkpoint: Checkpoint, gain: float = 1000.0) -> Checkpo
     residual states. Heads that read the first state then read mean-pooled vectors.
     """
     config, family = checkpoint.config, checkpoint.family
-    settings = dict(checkpoint.settings)
-    keys = [key for key, fields in family.keys.items() if "layers" in fields.split()]
-    for key in [key for key in keys if key in settings] or keys[-1:]:
-        settings[key] = config.layers + 1
+    settings = _with_depth(checkpoint, config.layers + 1)
     names = Translation(family, settings, checkpoint.entries, config.per_head)
     model = assemble(configure(family, settings, checkpoint.entries), names, "meta")
     stored = dict(checkpoint.model.named_parameters(remove_duplicate=False))
@@ -144,18 +141,21 @@ def check_layers(
 
 def _settings(checkpoint: Checkpoint, layers: Sequence[int]) -> dict[str, Any]:
     """config.json for these layers only."""
-    family, config = checkpoint.family, checkpoint.config
-    settings = dict(checkpoint.settings)
-    keys = [key for key, fields in family.keys.items() if "layers" in fields.split()]
-    for key in [key for key in keys if key in settings] or keys[-1:]:
-        settings[key] = len(layers)
+    settings = _with_depth(checkpoint, len(layers))
     if pruned := settings.get("pruned_heads"):
         settings["pruned_heads"] = {
             str(new): pruned[str(old)] for new, old in enumerate(layers) if str(old) in pruned
         }
     settings.pop("layer_types", None)
-    settings |= _kinds(checkpoint, config, layers, settings)
+    settings |= _kinds(checkpoint, checkpoint.config, layers, settings)
     return settings
+
+
+def _with_depth(checkpoint: Checkpoint, depth: int) -> dict[str, Any]:
+    """config.json with another number of layers."""
+    keys = [key for key, fields in checkpoint.family.keys.items() if "layers" in fields.split()]
+    present = [key for key in keys if key in checkpoint.settings] or keys[-1:]
+    return {**checkpoint.settings, **dict.fromkeys(present, depth)}
 
 
 def _kinds(

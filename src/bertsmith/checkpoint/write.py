@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ def write(checkpoint: Checkpoint, directory: str | Path, dtype: torch.dtype | No
     Without `dtype`, weights that are int8 stay so.
     """
     directory = Path(directory)
-    int8 = int8_weights(checkpoint.model) if dtype is None else set()
+    int8 = int8_weights(checkpoint.model) if dtype is None else {}
     tensors = stored_tensors(checkpoint, dtype, int8)
     stored = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}
     settings = stored_settings(checkpoint)
@@ -62,13 +62,13 @@ def write(checkpoint: Checkpoint, directory: str | Path, dtype: torch.dtype | No
         raise BertsmithError(f"{directory}: cannot be written ({cause(error)})") from error
 
 
-def quantization(checkpoint: Checkpoint, int8: Container[str]) -> dict[str, Any]:
+def quantization(checkpoint: Checkpoint, int8: Mapping[str, int]) -> dict[str, Any]:
     """What config.json says of int8 weights, and of the layers that stay in float32."""
     layers = [path for path, _ in int8_candidates(checkpoint.model)]
     return {
         "quant_method": METHOD,
         "bits": 8,
-        "weights": "int8, one scale for each row: NAME.int8 and NAME.scale",
+        "weights": "int8, with scales for rows or blocks of columns: NAME.int8, NAME.scale",
         "activations": "int8, one scale for each token, computed at run time",
         "float32": [path for path in layers if f"{path}.weight" not in int8],
     }
@@ -84,7 +84,7 @@ def kept_float32(settings: Mapping[str, Any]) -> list[str] | None:
 
 
 def stored_tensors(
-    checkpoint: Checkpoint, dtype: torch.dtype | None = None, int8: Container[str] = ()
+    checkpoint: Checkpoint, dtype: torch.dtype | None = None, int8: Mapping[str, int] | None = None
 ) -> dict[str, Tensor]:
     """All tensors under their stored names; those in `int8` as values and scales."""
     family, config = checkpoint.family, checkpoint.config
@@ -97,8 +97,8 @@ def stored_tensors(
             name = theirs.removeprefix(family.prefix) if bare else theirs
             if name in tensors or name + INT8 in tensors:
                 raise BertsmithError(f"two heads cannot be stored in one model: both are {name}")
-            if ours in int8:
-                values, scale = quantize_weight(part)
+            if int8 and ours in int8:
+                values, scale = quantize_weight(part, int8[ours])
                 tensors[name + INT8], tensors[name + SCALE] = values, scale
             else:
                 tensors[name] = part.contiguous()

@@ -170,7 +170,7 @@ def _speed(device: str) -> dict[str, int]:
         found[f"reading, {str(dtype).removeprefix('torch.')}"] = round(len(batch.ids) / best / 12)
     if device == "cpu":
         try:
-            to_int8(model.float())
+            to_int8(model.float(), sample=batch)
             with torch.inference_mode():
                 best = fastest(partial(model.encoder, batch), device)
             found["reading, int8"] = round(len(batch.ids) / best / 12)

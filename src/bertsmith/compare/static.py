@@ -86,7 +86,7 @@ def compare_presets(
         if shape not in measured:
             model = _random(settings)
             if int8:
-                to_int8(model)
+                to_int8(model, sample=Batch.of([range(100)]))
             measured[shape] = measure(model, device)
         tokens_per_second, latency = measured[shape]
         yield replace(counts, tokens_per_second=tokens_per_second, latency=latency)

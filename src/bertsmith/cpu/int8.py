@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
-from bertsmith.kernels import int8_engine, int8_linear, quantize_weight
+from bertsmith.kernels import dequantize_weight, int8_engine, int8_linear, quantize_weight
 from bertsmith.model.attention import QueryValueLinear
 from bertsmith.model.encoder import Model
 
 EVEN = 0.065  # of the size of a typical row: rounding errors that are too small to matter
+BLOCK = 64  # columns of a table that share a scale, if its width is a multiple of this
 MANY = 1024  # outputs from which a head's last layer is worth quantizing: a vocabulary
 
 
@@ -62,7 +63,10 @@ class Int8QueryValueLinear(Int8Linear, QueryValueLinear):
 
 
 class Int8Table(nn.Embedding):
-    """A table whose rows are int8 values times a scale for each row."""
+    """A table whose rows are int8 values times scales: one for each block of columns.
+
+    Rows of tables often have a few large values; one scale would round the others to zero.
+    """
 
 
 CLASSES = {
@@ -91,12 +95,13 @@ def quantize(model: Model, keep: Container[str] = (), even: Container[str] = ())
     """Round weights to int8 and compute with them in int8, except in the modules to `keep`."""
     if next(model.parameters()).device.type != "cpu":
         raise BertsmithError("int8 is for CPUs; on a GPU use bfloat16")
+    table = model.encoder.embedding.token
     for path, module in int8_candidates(model):
         if path in keep or type(module) not in CLASSES:
             continue
-        values, scale = quantize_weight(module.weight.detach())
-        module.weight.copy_(values * scale[:, None])
-        plain = type(module)
+        plain, weight = type(module), module.weight
+        if plain is nn.Embedding or weight is not table.weight:  # a tied head has its rounding
+            weight.copy_(dequantize_weight(*quantize_weight(weight, blocks(module))))
         module.__class__ = CLASSES[plain]
         module.plain, module.even = plain, path in even
 
@@ -124,10 +129,16 @@ def even_layers(model: Model, sample: Batch) -> set[str]:
     return {path for path, amount in noise.items() if amount <= EVEN}
 
 
-def int8_weights(model: nn.Module) -> set[str]:
-    """The names of all weights that are int8 values times scales."""
+def blocks(module: nn.Module) -> int:
+    """How many scales a row of its weight has."""
+    width = module.weight.shape[1]  # type: ignore[union-attr, index]
+    return width // BLOCK if isinstance(module, nn.Embedding) and not width % BLOCK else 1
+
+
+def int8_weights(model: nn.Module) -> dict[str, int]:
+    """The names of all weights that are int8 values times scales, and the scales in a row."""
     return {
-        f"{path}.weight"
+        f"{path}.weight": blocks(module)
         for path, module in model.named_modules()
         if isinstance(module, Int8Linear | Int8Table)
     }

@@ -9,6 +9,7 @@ the first tokens of all sequences and so on, so that attention need not transpos
 from __future__ import annotations
 
 from collections.abc import Container
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,18 @@ from bertsmith.batch import Batch, Layout, like
 from bertsmith.cpu.int8 import Int8Linear, even_layers, quantize
 from bertsmith.errors import BertsmithError
 from bertsmith.kernels import int8_engine, quantize_weight
+from bertsmith.kernels.int8 import LARGEST
 from bertsmith.model import Encoder, Model
 from bertsmith.model.attention import Attention, QueryValueLinear, RotaryAttention
 from bertsmith.model.block import PostNormBlock, PreNormBlock
 from bertsmith.model.feedforward import FeedForward
 from bertsmith.model.position import RotarySignal
 
+PROBE = (4, 64, 32)  # rows, inputs and outputs of the product that is checked
 GELU_LEAST = -0.1701  # no value of a GELU is lower
 TINY = 1e-30  # the scale of a row of zeros
 TOKENS = 256  # run at once: what is computed on the way stays in a core's cache
+ENOUGH = 96  # tokens of equal lengths that are not padded for more of them: that takes longer
 OUTSIDE = np.float32(-1e30)  # the score of tokens beyond the window of local attention
 ACTIVATIONS = {nn.GELU: "Gelu", nn.ReLU: "Relu", nn.Tanh: "Tanh", nn.Sigmoid: "Sigmoid"}
 Array = NDArray[Any]
@@ -81,7 +85,7 @@ class Program:
             raise BertsmithError(
                 "int8 needs ONNX Runtime: pip install 'bertsmith[onnx]'"
             ) from error
-        self.encoder = encoder
+        self.encoder, self.weight_type = encoder, exact_weights()
         self.sessions: dict[bool, tuple[Any, Graph]] = {}
         weights = [*encoder.blocks.parameters(), *encoder.norm.parameters()]
         self.weights = [one for one in weights if not one.is_inference()]  # which keep versions
@@ -98,10 +102,9 @@ class Program:
         if versions != self.versions:
             self.sessions, self.versions = {}, versions
         if padded not in self.sessions:
-            graph, options = Graph(self.encoder, padded), onnxruntime.SessionOptions()
+            graph = Graph(self.encoder, padded, self.weight_type)
+            options = onnxruntime.SessionOptions()
             options.intra_op_num_threads = torch.get_num_threads()
-            # On CPUs without dot-product instructions sums of products would saturate.
-            options.add_session_config_entry("session.x64quantprecision", "1")
             # Higher levels join operators into ones that take longer, such as a bias with a GELU.
             level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
             options.graph_optimization_level = level
@@ -111,22 +114,21 @@ class Program:
             self.sessions[padded] = made, graph
         return self.sessions[padded]
 
-    def __call__(self, x: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
-        """(T, D) → the final states, and what the last block read."""
+    def __call__(self, x: Tensor, layout: Layout) -> Tensor:
+        """(T, D) → the final states (T, D)."""
         rows, lengths = x.numpy(), np.asarray(layout.lengths)
         if len(lengths) == 1:
-            [last, before] = self._run(rows, np.ones((len(rows), 1), bool))
-            return torch.from_numpy(last), torch.from_numpy(before)
+            return torch.from_numpy(self._run(rows, np.ones((len(rows), 1), bool)))
         starts = np.cumsum(lengths) - lengths
-        last, before = np.empty_like(rows), np.empty_like(rows)
-        for members in like(layout.lengths, most=TOKENS):
+        last = np.empty_like(rows)
+        for members in like(layout.lengths, most=TOKENS, enough=ENOUGH):
             chosen = lengths[members]
             grid = starts[members] + np.arange(chosen.max())[:, None]  # (n, N) rows
             seen = grid < starts[members] + chosen
-            last[grid[seen]], before[grid[seen]] = self._run(rows[grid[seen]], seen)
-        return torch.from_numpy(last), torch.from_numpy(before)
+            last[grid[seen]] = self._run(rows[grid[seen]], seen)
+        return torch.from_numpy(last)
 
-    def _run(self, x: Array, seen: Array) -> list[Array]:
+    def _run(self, x: Array, seen: Array) -> Array:
         """Run sequences of similar length: the first token of each, the second of each, ..."""
         longest, count = seen.shape
         padded = len(x) < longest * count
@@ -146,17 +148,59 @@ class Program:
         for window in graph.windows:
             far = np.abs(across[:, None] - across) > window
             feeds[f"window{window}"] = np.where(far, OUTSIDE, np.float32(0))[None, None]
-        found: list[Array] = session.run(None, feeds)
-        return found
+        states: Array = session.run(None, feeds)[0]
+        return states
+
+
+@cache
+def exact_weights() -> str:
+    """The data type of weights with which ONNX Runtime's products are exact on this CPU.
+
+    Kernels for CPUs without dot-product instructions may saturate with signed weights.
+    """
+    for kind in ("int8", "uint8"):
+        if all(_is_exact(kind, rows) for rows in (1, PROBE[0])):  # each has a kernel of its own
+            return kind
+    raise BertsmithError("int8: ONNX Runtime's products are not exact on this CPU; use float32")
+
+
+def _is_exact(kind: str, rows: int) -> bool:
+    """Does ONNX Runtime multiply the largest values exactly?"""
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+
+    _, inputs, outputs = PROBE
+    x = np.full((rows, inputs), 255, np.uint8)
+    weight = np.full((inputs, outputs), LARGEST, np.int64)
+    weight[:, ::2] *= -1
+    middle = 128 if kind == "uint8" else 0
+    constants = {"w": (weight + middle).astype(kind), "z": np.array(middle, kind)}
+    constants |= {"one": np.array(1, np.float32), "a": np.array(0, np.uint8)}
+    node = helper.make_node(
+        "MatMulIntegerToFloat", ["x", "w", "one", "one", "a", "z"], ["y"], domain="com.microsoft"
+    )
+    graph = helper.make_graph(
+        [node],
+        "product",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, outputs])],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    versions = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=versions, ir_version=8)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    return bool(np.array_equal(session.run(None, {"x": x})[0], x.astype(np.int64) @ weight))
 
 
 class Graph:
     """The graph of an encoder, one operator after the other."""
 
-    def __init__(self, encoder: Encoder, padded: bool) -> None:
+    def __init__(self, encoder: Encoder, padded: bool, weight_type: str) -> None:
         from onnx import helper, numpy_helper
 
-        self.padded = padded
+        self.padded, self.weight_type = padded, weight_type
         self.helper, self.as_tensor = helper, numpy_helper.from_array
         self.nodes: list[Any] = []
         self.values: dict[str, Any] = {}
@@ -164,13 +208,12 @@ class Graph:
         self.bases: dict[
             str, tuple[float, int]
         ] = {}  # of rotary positions, and the width of a head
-        x = before = "x"
+        x = "x"
         for number, signal in encoder.plan:
-            before = x
             x = self.block(encoder.blocks[number], encoder.signals, signal, x, f"{number}.")
         first: Any = encoder.blocks[0]
         self.width = first.attention.output.out_features
-        self.outputs = self.norm(encoder.norm, x, "last."), before
+        self.output = self.norm(encoder.norm, x, "last.")
 
     def add(
         self, kind: str, *inputs: str, outputs: int = 1, ours: bool = False, **more: Any
@@ -218,12 +261,16 @@ class Graph:
             pairs = zip(weights, biases, strict=True)
             return [self.add("Gemm", x, *pair, transB=1) for pair in pairs]
         values, scales = quantize_weight(layer.weight.detach())
+        middle = ""  # the zero of weights
+        if self.weight_type == "uint8":
+            values = values.view(torch.uint8) ^ 128
+            middle = self.value("middle", np.array(128, np.uint8))
         weights = self.parted(f"{at}weight", values, parts, turned=True)
         scaled = self.parted(f"{at}scale", scales, parts)
         if layer.even:
             rows, step, zero = self.add("DynamicQuantizeLinear", x, outputs=3)
             return [
-                self.add("MatMulIntegerToFloat", rows, w, step, s, zero, "", b, ours=True)
+                self.add("MatMulIntegerToFloat", rows, w, step, s, zero, middle, b, ours=True)
                 for w, s, b in zip(weights, scaled, biases, strict=True)
             ]
         positive = x if least is not None else self.add("Abs", x)
@@ -233,7 +280,9 @@ class Graph:
         rows, step, zero = self.add("DynamicQuantizeLinear", self.add("Div", x, scale), outputs=3)
         outputs = []
         for weight, own, bias in zip(weights, scaled, biases, strict=True):
-            product = self.add("MatMulIntegerToFloat", rows, weight, step, own, zero, ours=True)
+            product = self.add(
+                "MatMulIntegerToFloat", rows, weight, step, own, zero, middle, ours=True
+            )
             product = self.add("Mul", product, scale)
             outputs.append(self.add("Add", product, bias) if bias else product)
         return outputs
@@ -320,7 +369,7 @@ class Graph:
             shape: list[Any] = ["n", 1, 1, width // 2]
             inputs += [made(f"{at}{name}", Kind.FLOAT, shape) for name in ("cosines", "sines")]
         inputs += [made(f"window{one}", Kind.FLOAT, [1, 1, "n", "n"]) for one in self.windows]
-        outputs = [made(name, Kind.FLOAT, ["T", self.width]) for name in self.outputs]
+        outputs = [made(self.output, Kind.FLOAT, ["T", self.width])]
         graph = self.helper.make_graph(
             self.nodes, "encoder", inputs, outputs, list(self.values.values())
         )

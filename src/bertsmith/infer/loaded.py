@@ -94,7 +94,7 @@ class LoadedModel:
     @property
     def device(self) -> torch.device:
         """The device of the model."""
-        return next(self.model.parameters()).device
+        return self.model.encoder.table.device
 
     @property
     def devices(self) -> list[torch.device]:

@@ -221,7 +221,7 @@ def _step(model: Model, device: torch.device) -> int:
     """
     if device.type != "cpu":
         return 1
-    return 1 if next(model.parameters()).dtype == torch.float32 else STEP
+    return 1 if model.encoder.table.dtype == torch.float32 else STEP
 
 
 def packed(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:

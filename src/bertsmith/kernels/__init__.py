@@ -16,7 +16,13 @@ dropout   for CPUs
 from bertsmith.kernels.dropout import Dropout
 from bertsmith.kernels.entropy import fits_entropy, summed_entropy
 from bertsmith.kernels.fused import add_norm, up_gelu
-from bertsmith.kernels.int8 import int8_engine, int8_linear, quantize_rows, quantize_weight
+from bertsmith.kernels.int8 import (
+    dequantize_weight,
+    int8_engine,
+    int8_linear,
+    quantize_rows,
+    quantize_weight,
+)
 from bertsmith.kernels.lookup import small_table
 from bertsmith.kernels.ragged import (
     fits_full,
@@ -47,4 +53,4 @@ __all__ += [
     "runs_relative",
 ]
 __all__ += ["short_attention", "small_table", "summed_entropy", "up_gelu"]
-__all__ += ["int8_engine", "int8_linear", "quantize_rows", "quantize_weight"]
+__all__ += ["dequantize_weight", "int8_engine", "int8_linear", "quantize_rows", "quantize_weight"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from time import perf_counter
+from timeit import repeat
 from typing import Any, NamedTuple
 
 import torch
@@ -47,15 +47,25 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.div(x, scale).round_().to(torch.int8), scale
 
 
-def quantize_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Round each row of a weight to int8: (out, in) → (out, in), (out,).
+def quantize_weight(weight: Tensor, blocks: int = 1) -> tuple[Tensor, Tensor]:
+    """Round a weight to int8: (out, in) → (out, in), and scales (out,) or (out, blocks).
+
+    Each row has a scale, or each of several equal blocks of its columns.
 
     Scales have 16 significant bits: products with int8 values are then exact, so that the weight
     that they give is rounded to the same values and scales again.
     """
-    scale = weight.float().abs().amax(1).div_(LARGEST).clamp_(min=SMALLEST)
+    grid = weight.float().unflatten(1, (blocks, -1))
+    scale = grid.abs().amax(2).div_(LARGEST).clamp_(min=SMALLEST)
     scale = ((scale.view(torch.int32) + 0xFF) & ~0xFF).view(torch.float32)
-    return torch.div(weight, scale[:, None]).round_().to(torch.int8), scale
+    values = torch.div(grid, scale[:, :, None]).round_().to(torch.int8).flatten(1)
+    return values, scale[:, 0].contiguous() if blocks == 1 else scale
+
+
+def dequantize_weight(values: Tensor, scale: Tensor) -> Tensor:
+    """The weight that int8 values and their scales stand for, in float32."""
+    columns = scale.float().reshape(len(values), -1, 1)
+    return (values.float().unflatten(1, (columns.shape[1], -1)) * columns).flatten(1)
 
 
 def int8_linear(
@@ -162,11 +172,6 @@ def _measured(engine: Engine) -> Choice:
         return Choice(engine, _seconds(lambda: F.linear(plain, wide, scale)) / int8)
 
 
-def _seconds(compute: Callable[[], Any], times: int = 6) -> float:
+def _seconds(compute: Callable[[], Any]) -> float:
     """The shortest of several runs."""
-    best = float("inf")
-    for _ in range(times):
-        start = perf_counter()
-        compute()
-        best = min(best, perf_counter() - start)
-    return best
+    return min(repeat(compute, number=1, repeat=6))

@@ -18,7 +18,7 @@ class Hidden(NamedTuple):
     """The output of the encoder, as heads read it."""
 
     last: Tensor  # (T, D) final states
-    before: Tensor  # (T, D) what the last block read
+    before: Tensor  # (T, D) what the last block read; empty after a program
     context: Context  # the context of the last block
 
 
@@ -49,7 +49,7 @@ class Trace:
         return x
 
 
-Program = Callable[[Tensor, Layout], tuple[Tensor, Tensor]]  # (T, D) → last states, and `before`
+Program = Callable[[Tensor, Layout], Tensor]  # (T, D) → the last states
 
 
 class Encoder(nn.Module):
@@ -74,8 +74,8 @@ class Encoder(nn.Module):
     def forward(self, batch: Batch, trace: Trace | None = None) -> Hidden:
         """Batch → hidden states (T, D)."""
         if self.program is not None and trace is None and self._usual():
-            last, before = self.program(self.embedding(batch), batch.layout)
-            return Hidden(last, before, Context(batch.layout))
+            last = self.program(self.embedding(batch), batch.layout)
+            return Hidden(last, last.new_empty(0), Context(batch.layout))
         for part in self.signals:  # before `run`, which may be compiled or captured
             part.prepare(batch.layout)  # type: ignore[operator]
         last, before, signal = self.run(self.embedding(batch), batch.layout, trace or Trace())
@@ -85,9 +85,14 @@ class Encoder(nn.Module):
 
     def _usual(self) -> bool:
         """Is nothing changed, on a CPU, for inference in float32?"""
-        weight = next(self.parameters())
         plain = not self.changes and not self.skipped and torch.is_inference_mode_enabled()
-        return plain and weight.device.type == "cpu" and weight.dtype == torch.float32
+        return plain and self.table.device.type == "cpu" and self.table.dtype == torch.float32
+
+    @property
+    def table(self) -> Tensor:
+        """The token vectors; their device and data type are those of the encoder."""
+        table: Tensor = self.embedding.token.weight  # type: ignore[union-attr, assignment]
+        return table
 
     def run(self, x: Tensor, layout: Layout, trace: Trace) -> tuple[Tensor, Tensor, Any]:
         """Run all blocks on the embedded states; return the last block's input and context too.

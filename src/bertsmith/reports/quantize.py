@@ -14,13 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.checkpoint import kept_float32
-from bertsmith.cpu import int8_candidates, to_int8
+from bertsmith.cpu import blocks, int8_candidates, to_int8
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite
 from bertsmith.folders import check_replaceable, replace_directory
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.opening import PANGRAMS, open_model, pangrams
-from bertsmith.kernels import quantize_rows, quantize_weight
+from bertsmith.kernels import dequantize_weight, quantize_rows, quantize_weight
 from bertsmith.tasks import embedding
 from bertsmith.tasks.evaluate import Evaluation, compare, evaluate, sample_of
 from bertsmith.tasks.read import open_data, read_data
@@ -138,9 +138,10 @@ def layer_errors(bert: LoadedModel, texts: Sequence[str]) -> list[LayerError]:
         return hook
 
     table, *linear = modules
-    values, scales = quantize_weight(modules[table].weight)
-    change = values * scales[:, None] - modules[table].weight
-    sums[table] = [float(change.square().sum()), float(modules[table].weight.square().sum())]
+    table_weight = modules[table].weight
+    rounded = dequantize_weight(*quantize_weight(table_weight, blocks(modules[table])))
+    change = rounded - table_weight
+    sums[table] = [float(change.square().sum()), float(table_weight.square().sum())]
     hooks = [modules[path].register_forward_hook(measured(path)) for path in linear]
     try:
         embedding.embed(bert, list(texts))
