@@ -159,13 +159,14 @@ def plan(given: argparse.Namespace) -> dict[str, Any]:
 def train(given: argparse.Namespace) -> bool:
     """Train the student, or continue; False if the time was up before the end."""
     import bertsmith as bs
-    from bertsmith.finetuning.work import Interrupted, Work
+    from bertsmith.finetuning.work import Work
 
     out = given.work / given.name
     if out.exists():
         return True
     first, *further = given.teachers
     if given.seconds:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # until training handles it
         clock = threading.Timer(given.seconds, os.kill, (os.getpid(), signal.SIGTERM))
         clock.daemon = True
         clock.start()
@@ -183,8 +184,8 @@ def train(given: argparse.Namespace) -> bool:
             resume=Work.of(out).folder.exists(),
             **settings_of(given),
         )
-    except Interrupted as stopped:
-        print(stopped)
+    except KeyboardInterrupt as stopped:
+        print(stopped or "the time was up before the first step")
         return False
     return True
 
