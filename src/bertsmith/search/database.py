@@ -146,4 +146,3 @@ def damaged(path: Path, why: str) -> BertsmithError:
 
 def _way_out(root: Path) -> str:
     return f"remove {root} and build it again: bertsmith index FOLDER --out {root}"
-
