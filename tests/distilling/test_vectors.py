@@ -177,6 +177,22 @@ def test_a_resumed_run_keeps_the_vectors_of_its_teacher(
     assert np.allclose(*same, atol=1e-6)
 
 
+def test_runs_share_the_vectors_of_their_teachers(base: Base, made: Maker, write: Write) -> None:
+    """Other texts, teachers or widths have files of their own; the same ones are read again."""
+    file, other = write("texts.jsonl", TEXTS[:40]), made("roberta", "Model", hidden_size=16).folder
+    cache = file.parent / "new" / "cache"
+    first = bs.distill(base().folder, file, cache=cache, epochs=1, **FAST)
+    again = bs.distill(base().folder, file, cache=cache, epochs=1, **FAST)
+    [stored] = cache.iterdir()
+    assert np.array_equal(first.model.embed("a river"), again.model.embed("a river"))
+    np.save(stored, -np.load(stored))  # what is read decides what is learned
+    turned = bs.distill(base().folder, file, cache=cache, epochs=1, **FAST)
+    assert not np.allclose(first.model.embed("a river"), turned.model.embed("a river"), atol=1e-3)
+    for number, more in enumerate(({"also": [other]}, {"width": 8}, {"pieces": 3}), 2):
+        bs.distill(base().folder, file, cache=cache, epochs=1, **FAST, **more)
+        assert len(list(cache.iterdir())) == number
+
+
 def test_pieces_of_documents() -> None:
     text = "The river\nIt flows. " + "A stone lies in the water and does not move. " * 200
     pieces = list(pieces_of(text, 50))

@@ -120,6 +120,20 @@ def test_duplicates_are_not_negatives(base: Base, write: Write) -> None:
     assert not gradient.abs().any()
 
 
+def test_positives_of_other_steps_are_not_negatives(base: Base, write: Write) -> None:
+    """The third row is in another step; still, wax belongs to bees, and is not their negative."""
+    rows = [
+        {"anchor": "bees", "positive": "honey"},
+        {"anchor": "candles", "positive": "wax"},
+        {"anchor": "bees", "positive": "wax"},
+    ]
+    dataset, settings = read_data(write("t.jsonl", rows)), settings_for("similarity")
+    training = task_named(dataset.task).training(dataset, settings)
+    bert = open_fresh(base().folder, training, settings, "cpu")
+    items = [item for sample in training.samples(bert, dataset.gold()[:2]) for item in sample]
+    assert training.targets(items)["known"].tolist() == [[True, True], [False, True]]
+
+
 def test_all_positives_and_negatives_are_used(base: Base, write: Write) -> None:
     rows = [
         {"anchor": "bees", "positive": ["honey", "wax"], "negatives": ["roof", "wall", "door"]},

@@ -16,12 +16,14 @@ from bertsmith.distilling.static import WIDTH, Projection, to_static, token_freq
 from bertsmith.distilling.task import Student, TaskDistillation, demand_distillable, teacher_splits
 from bertsmith.distilling.vectors import Teachers, VectorDistillation, headless, read_plain
 from bertsmith.errors import BertsmithError
+from bertsmith.files import writing
 from bertsmith.finetuning.defaults import chosen_settings, default_settings, with_metric
 from bertsmith.finetuning.history import Watcher
 from bertsmith.finetuning.plan import Plan
 from bertsmith.finetuning.result import Run
 from bertsmith.finetuning.run import carry_out
 from bertsmith.finetuning.settings import Settings, settings_for
+from bertsmith.finetuning.trials import model_sum
 from bertsmith.finetuning.work import Work, check_out
 from bertsmith.folders import reserved
 from bertsmith.infer.loaded import LoadedModel, pick_device
@@ -93,7 +95,11 @@ def distill(
         if dtype != "float32" and data is not None:
             given["dtype"] = dtype  # of the student's training: the teacher's outputs stay exact
         place = None if out is None else Path(out)
-        cache = None if place is None else Work.of(place).folder / "vectors-of-teachers.npy"
+        cache = None if place is None else Work.of(place).folder
+        if own.cache is not None:
+            cache = Path(own.cache)
+            with writing(cache):
+                cache.mkdir(parents=True, exist_ok=True)
         asked = Asked(teacher, opened, data, own, reading or {}, ranks, watch, cache, given)
         if own.to == "static":
             if own.layers is not None or own.student is not None:
@@ -102,8 +108,8 @@ def distill(
         chosen, task = Student.of(opened, teacher, own.student, own.layers), task_of(opened)
         if (own.learn or ("vectors" if task.head is None else "task")) == "vectors":
             plan = asked.vectors(chosen)
-        elif own.also or own.pieces or own.width:
-            raise BertsmithError("further teachers, pieces and a width are for --learn vectors")
+        elif own.also or own.pieces or own.width or own.cache:
+            raise BertsmithError("also, pieces, width and cache are for learning vectors")
         else:
             plan = asked.task(chosen, task)
         return _run(plan, place, overwrite, resume)
@@ -120,7 +126,7 @@ class Asked:
     reading: dict[str, Any]
     ranks: Ranks
     watch: Watcher | None
-    cache: Path | None  # where the teachers' vectors are kept
+    cache: Path | None  # folder that keeps the teachers' vectors
     given: dict[str, Any]
 
     def task(self, student: Student, task: Task) -> Plan:
@@ -163,7 +169,8 @@ class Asked:
         first = self.teacher if kind in (None, "float32") else _opened(self.path, self.ranks, kind)
         further = tuple(str(one) for one in own.also or ())
         others = [headless(_opened(one, self.ranks, kind)) for one in further]
-        teachers = Teachers((headless(first), *others), own.combine, self.cache)
+        sums = tuple(model_sum(one) for one in (self.path, *further))
+        teachers = Teachers((headless(first), *others), own.combine, self.cache, sums)
         static = student.made is not None
         way = VectorDistillation(
             teachers.models[0],

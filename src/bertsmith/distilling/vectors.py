@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -50,12 +51,14 @@ class Teachers:
     """One or more sentence encoders, whose vectors of a text are one vector.
 
     Those of several are of length 1 each; "join" puts them end to end, "average" adds them. `cache`
-    is a file that keeps the vectors for a run that is continued.
+    is a folder that keeps the vectors, for a run that is continued and for other runs on the same
+    texts.
     """
 
     models: tuple[LoadedModel, ...]
     combine: str = "join"
     cache: Path | None = None
+    sums: tuple[str, ...] = ()  # of the files of each model
 
     def __post_init__(self) -> None:
         widths = {one.vector_width for one in self.models}
@@ -84,6 +87,15 @@ class Teachers:
             return np.concatenate(each, 1) * np.float32(len(each) ** -0.5)
         total: Vectors = np.sum(each, 0)
         return total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), np.float32(1e-12))
+
+    def stored(self, texts: Sequence[str], *how: Any) -> Path | None:
+        """The file that keeps the vectors of these texts, where there is a folder for it."""
+        if self.cache is None or not self.cache.is_dir():
+            return None
+        total = hashlib.sha256(repr([self.sums, self.combine, how]).encode())
+        for text in texts:
+            total.update(text.encode("utf-8", "surrogatepass") + b"\0")
+        return self.cache / f"vectors-{total.hexdigest()[:24]}.npy"
 
 
 class TeacherVectors(VectorTraining):
@@ -123,21 +135,21 @@ class TeacherVectors(VectorTraining):
         return [(TrainingItem(tuple(part), row),) for row, part in enumerate(parts)]
 
     def _goals(self, bert: LoadedModel, texts: Sequence[str]) -> Tensor:
-        """The teachers' vectors (N, D), as narrow as the student's; computed once for a run."""
-        cache, first = self.teachers.cache, bert.ranks is None or bert.ranks.first
-        if cache is not None and cache.is_file():
-            stored = torch.from_numpy(np.load(cache))
-            if stored.shape == (len(texts), bert.vector_width):
-                return stored
+        """The teachers' vectors (N, D), as narrow as the student's; computed once."""
+        kinds = [str(next(one.model.parameters()).dtype) for one in self.teachers.models]
+        projected, width = self.project is not None, bert.vector_width
+        path = self.teachers.stored(texts, self.direction, projected, width, kinds)
+        if path is not None and path.is_file():
+            return torch.from_numpy(np.load(path))
         vectors = self.teachers.vectors(texts, self.direction)
         if self.project is not None:
             vectors = self.project(vectors)
-        elif bert.vector_width < vectors.shape[1]:
+        elif width < vectors.shape[1]:
             some = shuffled(np.arange(len(vectors)), len(vectors), 0, "components")[:FITTED_ON]
-            vectors = principal_components(vectors[some], bert.vector_width)(vectors)
+            vectors = principal_components(vectors[some], width)(vectors)
         goals = np.ascontiguousarray(vectors, dtype=np.float32)
-        if cache is not None and first and cache.parent.is_dir():
-            with atomic(cache) as stream:
+        if path is not None and (bert.ranks is None or bert.ranks.first):
+            with atomic(path) as stream:
                 np.save(stream, goals)
         return torch.from_numpy(goals)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shlex
@@ -147,9 +146,3 @@ def damaged(path: Path, why: str) -> BertsmithError:
 
 def _way_out(root: Path) -> str:
     return f"remove {root} and build it again: bertsmith index FOLDER --out {root}"
-
-
-def file_sum(path: Path) -> str:
-    """Return a checksum of a file, to detect damage; never of a database (see `identity`)."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "blake2b").hexdigest()

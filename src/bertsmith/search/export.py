@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
 
+from bertsmith.data.vectors import open_vectors
 from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, one_line
 from bertsmith.search.index import Index
@@ -22,39 +23,26 @@ FIELDS = ("file", "document", "title", "heading", "line", "start", "end", "text"
 
 def export(index: Index, out: Path, table: str = "passages") -> int:
     """Write passages with ids and vectors to a .parquet or .sql file; the number of passages."""
-    writers: dict[str, Callable[[Index, Path, str], int]] = {".parquet": _parquet, ".sql": _sql}
-    if out.suffix not in writers:
+    if out.suffix == ".sql":
+        return _sql(index, out, table)
+    if out.suffix != ".parquet":
         raise BertsmithError(f"{out}: export to a .parquet or .sql file")
-    return writers[out.suffix](index, out, table)
-
-
-# ------------------------------------------------------------------ parquet
-
-
-def _parquet(index: Index, out: Path, table: str) -> int:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise BertsmithError(f"{out}: parquet files need pyarrow: pip install pyarrow") from None
     count = 0
-    writer = None
-    with atomic(out) as stream:
-        for passages, vectors in index.portions():
-            columns: dict[str, Any] = {
-                name: [getattr(one, name) for one in passages] for name in ("id", *FIELDS)
-            }
-            flat = pyarrow.array(vectors.reshape(-1), pyarrow.float32())
-            columns["vector"] = pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
-            batch = pyarrow.table(columns)
-            if writer is None:
-                writer = parquet.ParquetWriter(stream, batch.schema)
-            writer.write_table(batch)
-            count += len(passages)
-        if writer is None:
-            raise BertsmithError(f"{index.path}: has no vectors to export")
-        writer.close()
+    with open_vectors(out) as writer:
+        for rows, vectors in _portions(index):
+            writer.write(rows, vectors)
+            count += len(rows)
     return count
+
+
+def _portions(index: Index) -> Iterator[tuple[list[dict[str, Any]], Any]]:
+    """All passages as rows, with their vectors; without any vector an error."""
+    empty = True
+    for passages, vectors in index.portions():
+        empty = False
+        yield [{name: getattr(one, name) for name in ("id", *FIELDS)} for one in passages], vectors
+    if empty:
+        raise BertsmithError(f"{index.path}: has no vectors to export")
 
 
 # ------------------------------------------------------------------ PostgreSQL
@@ -66,7 +54,7 @@ def _sql(index: Index, out: Path, table: str) -> int:
         raise BertsmithError(f"{table[:40]!r} is not a valid table name: use letters, digits and _")
     count = 0
     with atomic(out, "w") as stream:
-        for passages, vectors in index.portions():
+        for rows, vectors in _portions(index):
             if not count:
                 stream.write(
                     "CREATE EXTENSION IF NOT EXISTS vector;\nBEGIN;\n"
@@ -76,13 +64,10 @@ def _sql(index: Index, out: Path, table: str) -> int:
                     f"  embedding vector({vectors.shape[1]})\n);\n"
                     f"COPY {table} FROM stdin;\n"
                 )
-            for one, vector in zip(passages, vectors.tolist(), strict=True):
-                cells = [_copied(getattr(one, name)) for name in FIELDS]
-                stream.write("\t".join([str(one.id), *cells]))
+            for row, vector in zip(rows, vectors.tolist(), strict=True):
+                stream.write("\t".join(map(_copied, row.values())))
                 stream.write("\t[" + ",".join(f"{value:.8g}" for value in vector) + "]\n")
-            count += len(passages)
-        if not count:
-            raise BertsmithError(f"{index.path}: has no vectors to export")
+            count += len(rows)
         stream.write(
             f"\\.\nCREATE INDEX ON {table} USING hnsw (embedding vector_ip_ops);\nCOMMIT;\n"
         )
@@ -106,22 +91,16 @@ def send_to_qdrant(index: Index, address: str, collection: str, key: str | None 
         )
     base = f"{address.rstrip('/')}/collections/{quote(collection, safe='')}"
     count = 0
-    for passages, vectors in index.portions():
+    for rows, vectors in _portions(index):
         if not count:
             size = {"size": int(vectors.shape[1]), "distance": "Cosine"}
             _put(base, {"vectors": size}, key)
         points = [
-            {
-                "id": one.id,
-                "vector": vector,
-                "payload": {name: getattr(one, name) for name in FIELDS},
-            }
-            for one, vector in zip(passages, vectors.tolist(), strict=True)
+            {"id": row.pop("id"), "vector": vector, "payload": row}
+            for row, vector in zip(rows, vectors.tolist(), strict=True)
         ]
         _put(f"{base}/points?wait=true", {"points": points}, key)
-        count += len(passages)
-    if not count:
-        raise BertsmithError(f"{index.path}: has no vectors to export")
+        count += len(points)
     return count
 
 

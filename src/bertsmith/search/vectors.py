@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import atomic, write_json
+from bertsmith.files import atomic, digest, write_json
 from bertsmith.foreign import read_json
-from bertsmith.search.database import DATABASE, damaged, file_sum
+from bertsmith.search.database import DATABASE, damaged
 from bertsmith.search.fuse import Ids
 from bertsmith.search.segments import DamagedSegmentError, Matrix, open_segment, unit_vectors
 from bertsmith.search.store import Store
@@ -124,7 +124,7 @@ class VectorTable:
         path = self.folder / "neighbours.faiss"
         try:
             about = read_json(path.with_suffix(".faiss.sum"), limit=1 << 16)
-            if about.get("generation") != self.generation or about.get("sum") != file_sum(path):
+            if about.get("generation") != self.generation or about.get("sum") != digest(path):
                 return None
         except (BertsmithError, OSError):
             return None
@@ -143,7 +143,7 @@ class VectorTable:
         try:
             with atomic(path) as stream:
                 stream.write(faiss.serialize_index(graph))
-            about = {"generation": self.generation, "sum": file_sum(path)}
+            about = {"generation": self.generation, "sum": digest(path)}
             write_json(path.with_suffix(".faiss.sum"), about)
         except BertsmithError:  # the folder is read-only: the graph is built again next time
             pass

@@ -35,6 +35,11 @@ class DistillationSettings:
         "Learn the vectors of pieces of each text, of up to so many words: titles, sentences and "
         "passages.",
     )
+    cache: str | Path | None = setting(
+        None,
+        "Keep the teachers' vectors in this folder, for further runs on the same texts.",
+        written=str | None,
+    )
     learn: Literal["task", "vectors"] | None = setting(
         None, "What the student learns [default: the teacher's task, if it has a head for one]."
     )

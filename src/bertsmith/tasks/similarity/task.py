@@ -140,10 +140,18 @@ class ContrastiveTraining(VectorTraining):
     """Each anchor is to find its positives among all positives and negatives of a step.
 
     Texts that are known to belong to an anchor are not its negatives: other positives of the same
-    anchor, in whichever row, texts equal to one of them, and the anchor itself.
+    anchor, in whichever row of the file, texts equal to one of them, and the anchor itself.
     """
 
     together = True
+
+    def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
+        super().__init__(dataset, options)
+        # What belongs to each anchor, also in rows that are not in the same step.
+        self.belongs: defaultdict[int, set[int]] = defaultdict(set)
+        for example in dataset.examples:
+            texts = (example.anchor, *example.positives)
+            self.belongs[hash_of(example.anchor)].update(map(hash_of, texts))
 
     def prompts(self) -> tuple[str, str]:
         """Anchors are queries; what belongs to them, or does not, are documents."""
@@ -166,7 +174,6 @@ class ContrastiveTraining(VectorTraining):
         """
         targets = super().targets(items)
         owners, near, far, near_keys, far_keys = (list[int]() for _ in range(5))
-        belongs: defaultdict[int, set[int]] = defaultdict(set)
         for number, (item, first) in enumerate(zip(items, targets["first"].tolist(), strict=True)):
             keys, count = item.target
             owners += [number] * count
@@ -174,13 +181,13 @@ class ContrastiveTraining(VectorTraining):
             far += range(first + 1 + count, first + len(keys))
             near_keys += keys[1 : 1 + count]
             far_keys += keys[1 + count :]
-            belongs[keys[0]].update(keys[: 1 + count])
         columns: defaultdict[int, list[int]] = defaultdict(list)
         for column, key in enumerate(near_keys + far_keys):
             columns[key].append(column)
         known = torch.zeros(len(items), len(near) + len(far), dtype=torch.bool)
         for number, item in enumerate(items):
-            known[number, [c for key in belongs[item.target.keys[0]] for c in columns[key]]] = True
+            own = self.belongs[item.target.keys[0]]
+            known[number, [column for key in own for column in columns[key]]] = True
         shares = torch.tensor([item.weight / item.target.positives for item in items])
         owner = torch.tensor(owners)
         candidates = {"candidates": torch.tensor(near + far), "owner": owner, "known": known}

