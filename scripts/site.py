@@ -3,7 +3,7 @@
 `mkdocs.yml` names this file under `hooks`. It adds CONTRIBUTING.md and CHANGELOG.md as pages, turns
 the notebooks into pages with their stored outputs, and copies files that pages link to. It makes
 the explorer of bertsmith-classic and a page that trains, and puts a panel of the explorer where a
-page has a line such as `<!-- explorer: text=A text with [MASK].&panel=attention&layer=2&head=1 -->`.
+page has a line such as `<!-- explorer: text=A text with [MASK].&panel=attention&layer=2 -->`.
 The keys are those of the explorer's address, with `when=seen` for a panel that opens without a
 click.
 """
