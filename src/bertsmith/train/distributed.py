@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -200,6 +200,12 @@ class GatherRows(torch.autograd.Function):
 def is_sharded(tensor: Any) -> bool:
     """Return whether this tensor is sharded over the ranks (FSDP)."""
     return hasattr(tensor, "full_tensor")
+
+
+def shards_of(parameters: Iterable[Any]) -> int:
+    """Into how many shards tensors are divided; 1 if they are not."""
+    meshes = (one.device_mesh for one in parameters if is_sharded(one))
+    return max((mesh.size(mesh.ndim - 1) for mesh in meshes), default=1)
 
 
 def assign(tensor: Tensor, value: Tensor) -> None:
