@@ -38,7 +38,7 @@ def same_draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(replaced, "sample", again)
     yield
-    assert len(drawn) in (0, 2)
+    assert len(drawn) in (0, 2, 3)
 
 
 def small(recipe: Callable[..., Recipe], family: str, objective: str) -> Recipe:

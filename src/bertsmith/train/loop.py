@@ -12,7 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -30,8 +30,9 @@ from bertsmith.train.averages import Averages
 from bertsmith.train.best import Best, Take
 from bertsmith.train.captured import CapturedStep, Inputs, StepRow
 from bertsmith.train.distributed import Ranks
-from bertsmith.train.guard import FAULTS, PATIENCE, ROLLBACKS, Guard
+from bertsmith.train.guard import FAULTS, PATIENCE, ROLLBACKS, Guard, LossScale
 from bertsmith.train.optimizer import CompositeOptimizer
+from bertsmith.train.precision import supported
 from bertsmith.train.recipe import TrainPart
 from bertsmith.train.saving import BackgroundWriter
 from bertsmith.train.schedule import Shape, rate_at
@@ -165,6 +166,8 @@ class Trainer:
         self.state = TensorState(self.named, optimizer, self.averages, self.best)
         self.writer = BackgroundWriter(checkpoints or Checkpoints(Path()), self.state, ranks)
         self.guard = Guard(train.spike or math.inf)
+        half = supported(train.precision, ranks.device) == "float16"
+        self.scale = LossScale() if half else None
         self.draw = draw or (lambda step: int(bits(train.seed, "step", step, ranks.rank) >> 1))
         self.step = TrainingStep(
             module,
@@ -172,6 +175,7 @@ class Trainer:
             ranks,
             clip=train.clip,
             guard=self.guard,
+            scale=self.scale,
             objectives=learner.objectives,
             tables=tables,
             compiled=train.compile,
@@ -497,6 +501,7 @@ class Trainer:
         progress = self.progress
         progress.counts, progress.averaged = dict(self.ledger.counts), self.averages.updates
         progress.recent, progress.skipped = self.guard.recent, self.guard.skipped
+        progress.loss_scale = list(astuple(self.scale)) if self.scale else []
         progress.record, progress.best = self.record.kept(), self.best.numbers()
         self.record.keep_ledger(self.ledger)
         numbers: dict[str, Any] = finite(asdict(progress))
@@ -555,6 +560,9 @@ class Trainer:
             ) from error
         self.ledger.counts |= Counter(self.progress.counts)  # the larger of both
         self.guard.recent, self.guard.skipped = list(self.progress.recent), self.progress.skipped
+        if self.scale is not None and self.progress.loss_scale:
+            self.scale.value, good = self.progress.loss_scale
+            self.scale.good = int(good)
         self.saved_step = self.progress.step
         if self.captured is not None:  # its graphs read tensors that were replaced
             self.captured.reset()

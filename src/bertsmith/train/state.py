@@ -41,6 +41,7 @@ class Progress:
     averaged: int = 0  # updates of the averages
     useful: float = 0.0  # share of the ranks' tokens that belong to samples, summed over steps
     skipped: int = 0  # bad steps in a row
+    loss_scale: list[float] = field(default_factory=list)  # of float16, and its good steps
     corpus: str = ""  # the fingerprint of the data
     corpora: list[int] = field(default_factory=list)  # of a mixture: tokens read from each
     closed: bool = False  # the budget is spent and the last evaluation done
