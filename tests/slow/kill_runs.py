@@ -34,7 +34,7 @@ parser.add_argument("--parallel", choices=("ddp", "fsdp"), default="ddp")
 parser.add_argument("--precision", choices=("float32", "float16"), default="float32")
 parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--each", type=int, default=8, help="kills of one run before it may end")
-parser.add_argument("--out", type=Path, help="where to store what came of it")
+parser.add_argument("--out", type=Path, help="JSON file to which the counts are added")
 options = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -158,6 +158,7 @@ def torment(recipe: Any, folder: Path, ranks: int) -> None:
             writing = list((run / "checkpoints").glob(".writing-*"))
             if writing or len(left) < ranks or time.monotonic() > until:
                 break
+            time.sleep(0.001)
         how = SIGNALS[killed % len(SIGNALS)]
         end(left, how)
         if left:
@@ -179,7 +180,10 @@ def torment(recipe: Any, folder: Path, ranks: int) -> None:
     print(f"{killed} kills of {name}, {dict(seen)}: {runs} runs equal", flush=True)
     if options.out:
         stored = json.loads(options.out.read_text()) if options.out.exists() else {}
-        stored[name] = {"kills": killed, "where": dict(seen), "runs_equal": runs}
+        before = stored.get(name, {"kills": 0, "where": {}, "runs_equal": 0})
+        where = dict(Counter(before["where"]) + seen)
+        kills, equal = before["kills"] + killed, before["runs_equal"] + runs
+        stored[name] = {"kills": kills, "where": where, "runs_equal": equal}
         options.out.write_text(json.dumps(stored, indent=1) + "\n")
 
 
