@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import pydoc_data.topics
 import tempfile
 import threading
@@ -47,7 +48,7 @@ def main() -> None:
     parser.add_argument("--size", default="bert-small")
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--every", type=int, default=12)
-    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--out", type=Path)
@@ -58,6 +59,7 @@ def main() -> None:
 
     def saving(self: Trainer) -> None:
         save(self)
+        Alternating.before = True
         stopped.append(self.took)
         wrote.append(self.writer.took)
 
@@ -83,6 +85,7 @@ def main() -> None:
     alone, writing = Alternating.seconds[False], Alternating.seconds[True]
     result = {
         "device": "cuda" if torch.cuda.is_available() else "cpu",
+        "load": os.getloadavg()[0],  # other work on the machine
         **{key: vars(given)[key] for key in ("size", "tokens", "threads", "precision")},
         "checkpoint_megabytes": size / 1e6,
         "step_seconds": median(alone),
