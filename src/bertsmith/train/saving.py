@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import time
 from collections.abc import Mapping
-from threading import Event, Thread, get_native_id
+from threading import Event, Thread
 from types import TracebackType
 from typing import Any
 
@@ -18,7 +16,6 @@ from bertsmith.files import write_json
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.state import Checkpoints, TensorState
 
-LOWEST = 19  # priority of the writing thread, where cores are scarce
 POLL = 0.05  # seconds between two looks for the shards of other ranks
 
 
@@ -48,8 +45,6 @@ class BackgroundWriter:
 
         def write() -> None:
             began = time.monotonic()
-            if sys.platform == "linux":  # where a thread has its own: steps go before it
-                os.setpriority(os.PRIO_PROCESS, get_native_id(), LOWEST)
             try:
                 if copied is not None:
                     copied.synchronize()
