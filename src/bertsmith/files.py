@@ -21,10 +21,9 @@ from shutil import rmtree
 from tempfile import TemporaryFile
 from typing import IO, Any, Literal, overload
 
-from bertsmith.errors import BertsmithError
+from filelock import FileLock, Timeout
 
-if sys.platform != "win32":
-    import fcntl
+from bertsmith.errors import BertsmithError
 
 ESCAPED = "backslashreplace"  # of half characters, as in file names that are not UTF-8
 LONGEST = 200  # characters of a foreign message that an error of ours repeats
@@ -213,9 +212,6 @@ def locked(folder: str | Path) -> Iterator[None]:
     """Keep other processes out of a folder, which is made; the lock ends with this process."""
     with writing(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
-    if sys.platform == "win32":
-        yield
-        return
     with locked_file(Path(folder) / ".lock", folder):
         yield
 
@@ -223,35 +219,22 @@ def locked(folder: str | Path) -> Iterator[None]:
 @contextmanager
 def locked_file(path: Path, folder: str | Path) -> Iterator[None]:
     """Hold the lock file of a folder; a second process is refused."""
+    lock = FileLock(path, timeout=0)
     with writing(folder):
-        handle = _lock(path, folder)
+        try:
+            lock.acquire()
+        except Timeout:
+            message = f"{folder}: another bertsmith process is working in it"
+            raise BertsmithError(message) from None
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
     try:
         yield
     finally:
         with suppress(OSError):
             path.unlink(missing_ok=True)  # whoever has just opened it notices
-            fcntl.flock(handle, fcntl.LOCK_UN)  # at once, also where a forked process has it open
-        os.close(handle)
-
-
-def _lock(path: Path, folder: str | Path) -> int:
-    while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            raise BertsmithError(f"{folder}: another bertsmith process is working in it") from None
-        except OSError as error:
-            if error.errno not in UNSUPPORTED:
-                os.close(handle)
-                raise
-        try:
-            if os.path.samestat(os.fstat(handle), path.stat()):
-                return handle
-        except FileNotFoundError:
-            pass
-        os.close(handle)  # the last holder removed this file while we opened it
+        lock.release()
 
 
 # ------------------------------------------------------------------ compressed streams

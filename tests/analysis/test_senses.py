@@ -9,17 +9,18 @@ from sklearn.metrics import silhouette_score
 
 from analysis.conftest import KINDS, Small
 from bertsmith import Bert, load
-from bertsmith.analysis.clusters import clusters, unit
 from bertsmith.analysis.pages import senses_page
 from bertsmith.analysis.senses import (
     Pair,
     Senses,
+    clusters,
     find,
     projector,
     read_pairs,
     same_sense,
     senses,
     static,
+    unit,
     vectors,
 )
 from bertsmith.batch import Batch

@@ -21,10 +21,10 @@ from bertsmith.tasks.choice.reading import Options
 from bertsmith.tasks.classification.reading import Labelled
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import compare, evaluate, interval
-from bertsmith.tasks.predict import predict
 from bertsmith.tasks.read import open_data, read_data
 from bertsmith.tasks.registry import task_of
 from bertsmith.tasks.similarity.reading import Related
+from bertsmith.tasks.stream import predict
 from bertsmith.tasks.tagging.examples import Tagged
 from bertsmith.tasks.task import Prediction
 from tasks.models import LINES, Maker

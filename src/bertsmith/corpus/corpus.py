@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from bertsmith.corpus.encode import Ints
-from bertsmith.corpus.manifest import AGAIN, Manifest
+from bertsmith.corpus.manifest import AGAIN, Manifest, Sums
 from bertsmith.corpus.shards import HEADER, INDEXES, header, shard_name
-from bertsmith.corpus.sums import Sums
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause
 from bertsmith.settings.corpus import SPLITS

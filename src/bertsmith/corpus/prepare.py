@@ -17,7 +17,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bertsmith.corpus.clean import check_extras
 from bertsmith.corpus.corpus import Corpus
 from bertsmith.corpus.engines import run
 from bertsmith.corpus.files import Input, find_files
@@ -25,7 +24,7 @@ from bertsmith.corpus.manifest import Manifest, Split, is_finished, measure
 from bertsmith.corpus.merge import Merging, merge, piece_name
 from bertsmith.corpus.overlap import Benchmarks
 from bertsmith.corpus.pieces import Piece, cut
-from bertsmith.corpus.workshop import Job
+from bertsmith.corpus.workshop import Job, check_extras
 from bertsmith.errors import BertsmithError
 from bertsmith.files import write_bytes, write_json, writing
 from bertsmith.foreign import read_table

@@ -17,8 +17,8 @@ from rich.text import Text
 
 from bertsmith.demo import steps
 from bertsmith.demo.budget import Budget, fastest_threads
-from bertsmith.demo.data import read_text
 from bertsmith.demo.folder import begin, write_mark
+from bertsmith.demo.labels import read_text
 from bertsmith.demo.page import page
 from bertsmith.files import write_text, writing
 

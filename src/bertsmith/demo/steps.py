@@ -21,9 +21,8 @@ from bertsmith.analysis.senses import find, senses
 from bertsmith.bert import Bert, load
 from bertsmith.corpus import prepare
 from bertsmith.demo.budget import Budget
-from bertsmith.demo.data import Data
 from bertsmith.demo.initialization import LOOKS, write_initial_model
-from bertsmith.demo.labels import Sentence, parted, write_table, write_tags
+from bertsmith.demo.labels import Data, Sentence, parted, write_table, write_tags
 from bertsmith.explorer import film
 from bertsmith.explorer.film import load_step
 from bertsmith.files import write_text

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from bertsmith.data.predictions import merged, open_predictions
 from bertsmith.data.tables import PORTION
-from bertsmith.tasks.predict import predict
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.tasks.read import Data, open_data
 from bertsmith.tasks.registry import task_of
+from bertsmith.tasks.task import Prediction, Task
 
 if TYPE_CHECKING:
     from bertsmith.infer.loaded import LoadedModel
@@ -105,3 +106,14 @@ def predict_source(
             if writer is not None:
                 writer.write(portion.rows)
             yield from portion.rows
+
+
+def predict(
+    bert: LoadedModel, examples: Sequence[Any], top: int = 1, task: Task | None = None
+) -> list[Prediction]:
+    """A prediction for every example; of answers, `output` holds the `top` best."""
+    if not examples:
+        return []
+    task = task or task_of(bert)
+    task.demand_kind(examples[0])
+    return task.predict(bert, examples, top)

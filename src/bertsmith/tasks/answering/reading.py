@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -331,9 +332,30 @@ class AnsweringReading(Reading):
 
     def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
         """Answers that are not in the passage, repeated ids, and questions without an answer."""
-        from bertsmith.tasks.answering.checks import answers
+        from bertsmith.tasks.check.findings import Finding, found
 
-        yield from answers(splits)
+        for name, dataset in splits.items():
+            rows = dataset.examples
+            lost = [one.where for one in rows if any(span.start < 0 for span in one.answers or ())]
+            severity = "error" if len(lost) > 0.5 * len(rows) else "warning"
+            what = "questions with an answer that is not in the passage"
+            yield from found(
+                severity, "lost-answer", name, what, lost, "scored, but not trained on"
+            )
+            times = Counter(one.id for one in rows)
+            twice = [one.where for one in rows if times[one.id] > 1]
+            what = "questions with the id of another question"
+            yield from found("error", "same-id", name, what, twice, "ids must be unique")
+            blank = [
+                one.where for one in rows if any(not s.text.strip() for s in one.answers or ())
+            ]
+            yield from found(
+                "warning", "blank-answer", name, "questions with a blank answer", blank
+            )
+            if impossible := sum(one.impossible for one in rows):
+                percent = f"{impossible / len(rows):.1%}"
+                what = f"{name}: {percent} of the questions have no answer ({impossible:,})"
+                yield Finding("note", "no-answer", what, impossible)
 
 
 READING = AnsweringReading()

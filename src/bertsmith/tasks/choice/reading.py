@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -116,9 +117,24 @@ class ChoiceReading(Reading):
 
     def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
         """Correct choices that are mostly in one position, and repeated choices."""
-        from bertsmith.tasks.choice.checks import choices
+        from bertsmith.tasks.check.findings import Finding, found
 
-        yield from choices(splits)
+        for name, dataset in splits.items():
+            rows = dataset.examples
+            places = Counter(one.label for one in rows if one.label is not None)
+            place, times = next(iter(places.most_common(1)), (0, 0))
+            if len(rows) >= 20 and times > 0.8 * places.total():
+                fraction = times / places.total()
+                what = f"{name}: {fraction:.1%} of the correct choices are number {place + 1}"
+                advice = "a model would learn the position; shuffle the choices"
+                yield Finding("warning", "choice-place", what, times, (), advice)
+            twice = [one.where for one in rows if len(set(one.options)) < len(one.options)]
+            what = "examples with two equal choices"
+            yield from found("warning", "same-choice", name, what, twice)
+            widths = Counter(len(one.options) for one in rows)
+            if len(widths) > 1:
+                spoken = ", ".join(f"{n:,} with {width}" for width, n in sorted(widths.items()))
+                yield Finding("note", "choice-count", f"{name}: {spoken} choices", len(widths))
 
 
 def nested_choices(table: Table) -> str | None:
