@@ -149,7 +149,9 @@ def pretend(monkeypatch: pytest.MonkeyPatch, speeds: dict[str, float]) -> None:
         return lambda: engines.Engine(name, torch.Tensor.t, torch._int_mm)
 
     monkeypatch.setattr(engines, "ENGINES", {name: make(name) for name in speeds})
-    monkeypatch.setattr(engines, "_measured", lambda one: engines.Choice(one, speeds[one.name]))
+    monkeypatch.setattr(
+        engines, "_measured", lambda one: engines.EngineChoice(one, speeds[one.name])
+    )
     engines.int8_engine.cache_clear()
 
 

@@ -41,7 +41,7 @@ OFFSETS = [offset for offset in range(-8, 9) if offset]
 
 
 @dataclass(frozen=True)
-class Input:
+class HeadInput:
     """The tokens of one input; for a parsed sentence, with the word of each."""
 
     ids: Sequence[int]
@@ -105,14 +105,14 @@ class HeadNumbers:
         return [(int(layer), int(head), float(table[layer, head])) for layer, head in places]
 
 
-def measure(bert: LoadedModel, inputs: Sequence[Input]) -> HeadNumbers:
+def measure(bert: LoadedModel, inputs: Sequence[HeadInput]) -> HeadNumbers:
     """Compute the metrics of every head over all inputs."""
     if not inputs:
         raise BertsmithError("no texts to measure the heads on")
     heads = head_counts(bert)
     sums = torch.zeros(sum(heads), len(METRICS), dtype=torch.float64)
     counts = torch.zeros(len(METRICS), dtype=torch.float64)
-    finder = Finder(heads, inputs)
+    finder = DependencyScores(heads, inputs)
     for one, maps in seen(bert, inputs):
         targets, weight = _targets(bert, one)
         counts += weight
@@ -125,12 +125,12 @@ def measure(bert: LoadedModel, inputs: Sequence[Input]) -> HeadNumbers:
     return HeadNumbers(metrics, len(inputs), tokens, finder.relations())
 
 
-def texts(bert: LoadedModel, given: Sequence[str]) -> list[Input]:
+def texts(bert: LoadedModel, given: Sequence[str]) -> list[HeadInput]:
     """Encode texts; long ones in windows."""
-    return [Input(window.ids, window.segments) for window in bert.windows(given)]
+    return [HeadInput(window.ids, window.segments) for window in bert.windows(given)]
 
 
-def parsed(bert: LoadedModel, given: Iterable[Treebank]) -> list[Input]:
+def parsed(bert: LoadedModel, given: Iterable[Treebank]) -> list[HeadInput]:
     """Encode sentences with dependencies; those that are too long are left out and counted."""
     inputs = []
     for one in given:
@@ -145,11 +145,11 @@ def parsed(bert: LoadedModel, given: Iterable[Treebank]) -> list[Input]:
                     n for n, span in enumerate(one.offsets) if start < span[1] and span[0] < end
                 )
                 words[place] = next(inside, -1)
-        inputs.append(Input(encoding.ids, encoding.segments, words, one))
+        inputs.append(HeadInput(encoding.ids, encoding.segments, words, one))
     return inputs
 
 
-def seen(bert: LoadedModel, inputs: Sequence[Input]) -> Iterator[tuple[Input, Tensor]]:
+def seen(bert: LoadedModel, inputs: Sequence[HeadInput]) -> Iterator[tuple[HeadInput, Tensor]]:
     """Yield every input with the attention maps of all heads: (L * H, n, n)."""
     config = bert.checkpoint.config
     layers = range(len(config.plan))
@@ -174,7 +174,7 @@ def _totals(weights: Tensor, targets: Tensor) -> Tensor:
     return torch.cat([entropy[:, None], others], dim=1).double().cpu()
 
 
-def _targets(bert: LoadedModel, one: Input) -> tuple[Tensor, Tensor]:
+def _targets(bert: LoadedModel, one: HeadInput) -> tuple[Tensor, Tensor]:
     """For every metric how much a weight from i to j counts (metrics, n, n); and how many rows.
 
     The first plane, entropy's, only marks the rows that count.
@@ -215,14 +215,14 @@ def _punctuation(tokenizer: Any) -> frozenset[int]:
     return frozenset(id_ for id_, text in shown.items() if text and wordless(text))
 
 
-class Finder:
+class DependencyScores:
     """Count how often each head's largest weight goes from a word to its head, or back.
 
     Words are as in Clark et al. (2019): attention to a word is the sum over its tokens, attention
     from it the mean; the most attended word, other than itself, is the prediction.
     """
 
-    def __init__(self, heads: Sequence[int], inputs: Sequence[Input]) -> None:
+    def __init__(self, heads: Sequence[int], inputs: Sequence[HeadInput]) -> None:
         found = Counter(
             relation for one in inputs if one.parsed is not None for relation in self.gold(one)[2]
         )
@@ -236,7 +236,7 @@ class Finder:
                 self._offsets(one)
 
     @staticmethod
-    def gold(one: Input) -> tuple[list[int], list[int], list[str]]:
+    def gold(one: HeadInput) -> tuple[list[int], list[int], list[str]]:
         """Return the words that have a head and tokens: their positions, heads and relations."""
         assert one.parsed is not None
         assert one.words is not None
@@ -250,7 +250,7 @@ class Finder:
         ]
         return [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
 
-    def see(self, weights: Tensor, one: Input) -> None:
+    def see(self, weights: Tensor, one: HeadInput) -> None:
         """Count the correct predictions of every head in one sentence: (L * H, n, n)."""
         places, heads, relations = self.gold(one)
         if not places:
@@ -275,7 +275,7 @@ class Finder:
             hit = (table[:, asked].argmax(-1) == right).double()  # (maps, words that have a head)
             self.hits[direction].index_add_(1, kind, hit)
 
-    def _offsets(self, one: Input) -> None:
+    def _offsets(self, one: HeadInput) -> None:
         for place, head, relation in zip(*self.gold(one), strict=True):
             if head - place in OFFSETS:
                 self.fixed[OFFSETS.index(head - place), self.names.index(relation)] += 1

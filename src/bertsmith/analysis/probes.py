@@ -43,7 +43,7 @@ class DepthScore:
 
 
 @dataclass(frozen=True)
-class Probe:
+class ProbeScores:
     """The scores at every depth, and of two baselines that need no model."""
 
     scores: list[DepthScore]
@@ -56,7 +56,7 @@ class Probe:
 
 def probe(
     bert: LoadedModel, train: Sequence[Tagged], test: Sequence[Tagged], seed: int = 0
-) -> Probe:
+) -> ProbeScores:
     """Fit logistic regression from states to tags at every depth, and score it on other words."""
     learn, judge = _Words(bert, train), _Words(bert, test)
     if not learn.labels or not judge.labels:
@@ -80,7 +80,7 @@ def probe(
         forms[form][label] += 1
     guess = [forms[f].most_common(1)[0][0] if f in forms else chances.argmax() for f in judge.forms]
     lookup = float(np.mean(np.array(guess) == gold[1]))
-    return Probe(scores, names, len(learn.labels), len(judge.labels), majority, lookup)
+    return ProbeScores(scores, names, len(learn.labels), len(judge.labels), majority, lookup)
 
 
 class _Words:

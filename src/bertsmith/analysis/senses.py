@@ -26,7 +26,7 @@ FOLDS = 5
 
 
 @dataclass(frozen=True)
-class Place:
+class Occurrence:
     """One occurrence of a word: text[start:end]."""
 
     text: str
@@ -47,22 +47,22 @@ class Place:
         return f"{left}[{word}]{right}"
 
 
-def find(word: str, texts: Sequence[str], most: int | None = None) -> list[Place]:
+def find(word: str, texts: Sequence[str], most: int | None = None) -> list[Occurrence]:
     """Find a word in texts: whole words, ignoring case."""
     if not word.strip():
         raise BertsmithError("no word to look for")
     pattern = re.compile(rf"(?<!\w){re.escape(word.strip())}(?!\w)", re.IGNORECASE)
-    places: list[Place] = []
+    places: list[Occurrence] = []
     if isinstance(texts, str):
         raise BertsmithError("texts must be a list of strings, not of type str")
     for text in texts:
         if most is not None and len(places) >= most:
             break
-        places += [Place(text, *found.span()) for found in pattern.finditer(text)]
+        places += [Occurrence(text, *found.span()) for found in pattern.finditer(text)]
     return places[:most]
 
 
-def vectors(bert: LoadedModel, places: Sequence[Place]) -> Floats:
+def vectors(bert: LoadedModel, places: Sequence[Occurrence]) -> Floats:
     """Return the mean state of each occurrence's tokens, at every depth: (depths, N, D).
 
     Depth 0 is the output of the embeddings. Texts with several occurrences are read once.
@@ -96,7 +96,7 @@ class Senses:
     """Occurrences of a word, their vectors at one depth, and the group of each."""
 
     word: str
-    places: list[Place]
+    places: list[Occurrence]
     depth: int
     vectors: Floats  # (N, D), at this depth
     groups: list[int]  # from 0, the largest first
@@ -173,15 +173,15 @@ def _alike(found: Floats) -> float:
 
 
 @dataclass(frozen=True)
-class Pair:
+class SensePair:
     """Two occurrences of a word, and whether they have the same sense."""
 
-    first: Place
-    second: Place
+    first: Occurrence
+    second: Occurrence
     same: bool
 
 
-def read_pairs(lines: Sequence[str], name: str = "file") -> list[Pair]:
+def read_pairs(lines: Sequence[str], name: str = "file") -> list[SensePair]:
     """Read lines of word, sentence, sentence, and T or F, separated by tabs."""
     pairs = []
     for number, line in enumerate(lines, 1):
@@ -193,11 +193,11 @@ def read_pairs(lines: Sequence[str], name: str = "file") -> list[Pair]:
         both = [find(fields[0], [text], 1) for text in fields[1:3]]
         if not all(both):
             raise BertsmithError(f"{name}, line {number}: {fields[0]!r} is not in both sentences")
-        pairs.append(Pair(both[0][0], both[1][0], fields[3].strip().upper() in ("T", "1")))
+        pairs.append(SensePair(both[0][0], both[1][0], fields[3].strip().upper() in ("T", "1")))
     return pairs
 
 
-def same_sense(bert: LoadedModel, pairs: Sequence[Pair], seed: int = 0) -> list[float]:
+def same_sense(bert: LoadedModel, pairs: Sequence[SensePair], seed: int = 0) -> list[float]:
     """Return the accuracy with which the cosine detects the same sense, at every depth.
 
     The threshold is fitted on four fifths of the pairs and evaluated on the rest, in five folds.

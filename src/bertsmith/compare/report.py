@@ -13,7 +13,7 @@ from bertsmith.compare.parts import PRETRAIN, RATE, SCORE, parts_of
 from bertsmith.compare.results import plain, runs_of
 from bertsmith.compare.spec import Spec
 from bertsmith.compare.summary import budget_name
-from bertsmith.compare.work import Worker
+from bertsmith.compare.work import PartRunner
 from bertsmith.pages import (
     Point,
     Series,
@@ -38,7 +38,7 @@ TERMS = {
 
 
 def report_page(
-    worker: Worker, results: dict[str, Any], timings: dict[str, Any], texts: bool
+    worker: PartRunner, results: dict[str, Any], timings: dict[str, Any], texts: bool
 ) -> str:
     """The whole page; without `texts` it holds no example of the data."""
     spec = worker.spec
@@ -210,7 +210,7 @@ def _rates(results: dict[str, Any], budget: str) -> list[tuple[str, Any]]:
     return tables
 
 
-def _disagreements(worker: Worker, budget: str, texts: bool) -> list[dict[str, Any]]:
+def _disagreements(worker: PartRunner, budget: str, texts: bool) -> list[dict[str, Any]]:
     """For each task how often variants disagree, and examples."""
     tasks = []
     for task in worker.spec.tasks:
@@ -315,7 +315,7 @@ class Disagreement:
     correctness: dict[str, float]
 
 
-def correctness_of(worker: Worker, budget: str, task: str) -> dict[str, Any]:
+def correctness_of(worker: PartRunner, budget: str, task: str) -> dict[str, Any]:
     """The mean correctness of each variant's runs on every test example (N,)."""
     test = worker.test(task)
     kind, examples = task_named(test.task), test.examples
@@ -348,7 +348,7 @@ def flips(rows: dict[str, Any], perfect: float) -> list[list[float]]:
     ]
 
 
-def disagreements(worker: Worker, task: str, rows: dict[str, Any]) -> list[Disagreement]:
+def disagreements(worker: PartRunner, task: str, rows: dict[str, Any]) -> list[Disagreement]:
     """The examples on which variants differ most."""
     test = worker.test(task)
     kind = task_named(test.task)

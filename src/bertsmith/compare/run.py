@@ -16,12 +16,12 @@ import torch
 
 from bertsmith.checkpoint import locate, read_config
 from bertsmith.compare.budget import Cost, cost_of
-from bertsmith.compare.parts import Part, parts_of
+from bertsmith.compare.parts import ComparisonPart, parts_of
 from bertsmith.compare.report import report_page
 from bertsmith.compare.results import results_of, timings_of
 from bertsmith.compare.spec import Spec
 from bertsmith.compare.tasks import finetune_settings
-from bertsmith.compare.work import Stopped, Worker
+from bertsmith.compare.work import PartRunner, PartStopped
 from bertsmith.corpus import Corpus
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.files import finite, write_json, write_text, writing
@@ -59,10 +59,10 @@ def compare(
         for variant in chosen:  # other processes may run other variants in the same folder
             stack.enter_context(WorkFolder(out / "parts" / variant).held())
         for other in own.merge:
-            worker = Worker(spec, {}, out)
+            worker = PartRunner(spec, {}, out)
             say(f"{other}: {worker.store.merge(Path(other))} parts taken")
         costs = {name: _costs(spec, name, out, name in chosen) for name in spec.variants}
-        worker = Worker(spec, costs, out)
+        worker = PartRunner(spec, costs, out)
         parts = parts_of(spec, tuple(own.only))
         for part in parts:
             worker.store.demand_inputs(part, worker.inputs(part))
@@ -107,7 +107,7 @@ def _check(spec: Spec) -> None:
         except BertsmithError as error:
             where = f"variants.{name}: "
             raise BertsmithError(f"{where}{str(error).removeprefix(where)}") from error
-    checker = Worker(spec, {}, Path())
+    checker = PartRunner(spec, {}, Path())
     static = [name for name, part in spec.variants.items() if part.static]
     for name in spec.tasks:
         splits = checker.splits(name)
@@ -155,14 +155,16 @@ def _costs(spec: Spec, variant: str, out: Path, runs: bool) -> dict[str, Cost]:
 # ------------------------------------------------------------------ parts in parallel processes
 
 
-_worker: Worker | None = None  # of a process that this file started
+_worker: PartRunner | None = None  # of a process that this file started
 
 
-def run_jobs(worker: Worker, parts: list[Part], jobs: int, say: Callable[[str], None]) -> None:
+def run_jobs(
+    worker: PartRunner, parts: list[ComparisonPart], jobs: int, say: Callable[[str], None]
+) -> None:
     """Run parts, `jobs` at once; those that need others wait for them."""
     total, done = len(parts), 0
 
-    def finished(part: Part) -> None:
+    def finished(part: ComparisonPart) -> None:
         nonlocal done
         done += 1
         say(f"[{done}/{total}] {described(worker, part)}")
@@ -185,13 +187,13 @@ def run_jobs(worker: Worker, parts: list[Part], jobs: int, say: Callable[[str], 
 
 
 def _schedule(
-    worker: Worker,
-    parts: list[Part],
+    worker: PartRunner,
+    parts: list[ComparisonPart],
     jobs: int,
     pool: ProcessPoolExecutor,
-    finished: Callable[[Part], None],
+    finished: Callable[[ComparisonPart], None],
 ) -> None:
-    waiting, running = list(parts), dict[Future[Any], Part]()
+    waiting, running = list(parts), dict[Future[Any], ComparisonPart]()
     while waiting or running:
         unfinished = {*waiting, *running.values()}
         ready = [one for one in waiting if not unfinished & {*one.needs(worker.spec)}]
@@ -202,11 +204,11 @@ def _schedule(
         for future in ended:
             part = running.pop(future)
             if future.result() == "stopped":
-                raise Stopped
+                raise PartStopped
             finished(part)
 
 
-def _begin(worker: Worker) -> None:
+def _begin(worker: PartRunner) -> None:
     """Prepare a process that runs parts; it ends with the one that started it."""
     global _worker
     _worker = worker
@@ -220,7 +222,7 @@ def _follow(sentinel: int) -> None:
     os._exit(1)
 
 
-def _run(part: Part) -> str:
+def _run(part: ComparisonPart) -> str:
     assert _worker is not None
     try:
         _worker.run(part)
@@ -229,7 +231,7 @@ def _run(part: Part) -> str:
     return ""
 
 
-def described(worker: Worker, part: Part) -> str:
+def described(worker: PartRunner, part: ComparisonPart) -> str:
     """A finished part in a line."""
     content = worker.store.read(part) or {"result": {}, "measured": {}}
     result, seconds = content["result"], content["measured"].get("seconds", 0.0)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bertsmith.corpus.encode import Ints
-from bertsmith.corpus.manifest import AGAIN, Manifest, Sums
+from bertsmith.corpus.manifest import AGAIN, FileChecks, Manifest
 from bertsmith.corpus.shards import HEADER, INDEXES, header, shard_name
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause
@@ -33,7 +33,7 @@ class Corpus:
         self.sentences = counts.sentences
         self.documents = counts.documents
         self.shard_tokens = int(manifest.settings["shard_tokens"])
-        self.sums, self.files = Sums(directory, manifest), manifest.current()
+        self.sums, self.files = FileChecks(directory, manifest), manifest.current()
         lengths = {"sentence_starts": self.sentences + 1}
         self.sentence_starts, self.document_sentences, self.document_starts = (
             self._map(name, lengths.get(name, self.documents + 1), "<i8") for name in INDEXES

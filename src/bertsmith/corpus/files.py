@@ -25,7 +25,7 @@ OTHERS = (".csv", ".tsv", ".json", ".xlsx", ".xls", ".pdf", ".docx", ".doc", ".h
 
 
 @dataclass(frozen=True)
-class Input:
+class InputFile:
     """A file of the corpus, as it was when the work began."""
 
     path: str  # absolute, so that it is valid for remote workers and later runs
@@ -34,12 +34,12 @@ class Input:
     changed: int  # nanoseconds
 
 
-def find_files(given: Iterable[str | Path], pipes: bool = False) -> tuple[list[Input], int]:
+def find_files(given: Iterable[str | Path], pipes: bool = False) -> tuple[list[InputFile], int]:
     """Return the files, with those in folders in order of name; and the number skipped.
 
     With `pipes`, named pipes are accepted; they can be read only once.
     """
-    found: list[Input] = []
+    found: list[InputFile] = []
     left = 0
     if isinstance(given, str | Path):
         given = [given]
@@ -62,8 +62,8 @@ def find_files(given: Iterable[str | Path], pipes: bool = False) -> tuple[list[I
     return found, left
 
 
-def _folder(folder: Path) -> tuple[list[Input], int]:
-    found: list[Input] = []
+def _folder(folder: Path) -> tuple[list[InputFile], int]:
+    found: list[InputFile] = []
     left = 0
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or any(
@@ -84,7 +84,7 @@ def _folder(folder: Path) -> tuple[list[Input], int]:
     return found, left
 
 
-def _input(path: Path, kind: Kind, pipes: bool = False) -> Input:
+def _input(path: Path, kind: Kind, pipes: bool = False) -> InputFile:
     with reading(path):
         state = path.stat()
     if not (stat.S_ISREG(state.st_mode) or (pipes and stat.S_ISFIFO(state.st_mode))):
@@ -92,4 +92,4 @@ def _input(path: Path, kind: Kind, pipes: bool = False) -> Input:
     if kind == "table" and path.suffix in PACKED:
         raise BertsmithError(f"{path}: decompress it first; parquet is compressed internally")
     name = path if stat.S_ISFIFO(state.st_mode) else path.resolve()
-    return Input(str(name), kind, state.st_size, state.st_mtime_ns)
+    return InputFile(str(name), kind, state.st_size, state.st_mtime_ns)

@@ -25,7 +25,7 @@ def is_finished(directory: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class Stored:
+class FileSum:
     """The size and checksum of a file."""
 
     bytes: int
@@ -33,7 +33,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitSize:
     """The size of a split: documents, sentences, tokens."""
 
     tokens: int
@@ -48,8 +48,8 @@ class Manifest:
 
     settings: dict[str, Any]
     dtype: str
-    splits: dict[str, Split]
-    files: dict[str, Stored]  # by their path in the folder
+    splits: dict[str, SplitSize]
+    files: dict[str, FileSum]  # by their path in the folder
     ledger: dict[str, int]
     additions: list[list[dict[str, Any]]] = field(default_factory=list)  # input files of each
 
@@ -85,8 +85,8 @@ class Manifest:
             if content.pop("sha256") != fingerprint(content):
                 raise BertsmithError(f"{path} is damaged: its SHA-256 sum does not match")
             del content["format"]
-            content["splits"] = {name: Split(**v) for name, v in content["splits"].items()}
-            content["files"] = {name: Stored(**v) for name, v in content["files"].items()}
+            content["splits"] = {name: SplitSize(**v) for name, v in content["splits"].items()}
+            content["files"] = {name: FileSum(**v) for name, v in content["files"].items()}
             return cls(**content)
         except (TypeError, AttributeError, LookupError):
             raise BertsmithError(f"{path} is damaged: fields are missing or invalid") from None
@@ -112,7 +112,7 @@ def _absent(directory: Path) -> str:
     return f"{directory}: not a prepared corpus (no {NAME}); make one with `bertsmith prepare`"
 
 
-def complaint(path: Path, stored: Stored, *, sums: bool) -> str | None:
+def complaint(path: Path, stored: FileSum, *, sums: bool) -> str | None:
     """Return what is wrong with a file, by its size or by its sum too."""
     try:
         size = path.stat().st_size
@@ -127,10 +127,10 @@ def complaint(path: Path, stored: Stored, *, sums: bool) -> str | None:
     return None
 
 
-def measure(directory: Path, paths: list[Path]) -> dict[str, Stored]:
+def measure(directory: Path, paths: list[Path]) -> dict[str, FileSum]:
     """The sizes and sums of files, by their path in the folder."""
     return {
-        path.relative_to(directory).as_posix(): Stored(path.stat().st_size, digest(path))
+        path.relative_to(directory).as_posix(): FileSum(path.stat().st_size, digest(path))
         for path in paths
     }
 
@@ -141,7 +141,7 @@ def measure(directory: Path, paths: list[Path]) -> dict[str, Stored]:
 AT_ONCE = 256 << 20  # bytes whose sums are compared before they are used
 
 
-class Sums:
+class FileChecks:
     """Compares the SHA-256 sum of each file once, when it is first used.
 
     A run reads all shards in its first steps, and summing a large corpus takes minutes. So small

@@ -20,7 +20,7 @@ from bertsmith.corpus.pieces import Piece
 from bertsmith.corpus.split import LONGEST_LINE, Splitter, chunks
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
-from bertsmith.settings.corpus import Settings
+from bertsmith.settings.corpus import CorpusSettings
 from bertsmith.tokenizer import SPELLED
 
 BATCH = 1 << 18  # characters that go through the tokenizer at once
@@ -55,10 +55,10 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Job:
+class TextJob:
     """How pieces of work are processed, as plain values."""
 
-    settings: Settings
+    settings: CorpusSettings
     definition: str  # tokenizer.json, which reads special tokens that a text spells as text
     special: Sequence[str]  # those tokens
     unknown: int | None
@@ -93,7 +93,7 @@ class Job:
 class Workshop:
     """Processes pieces of work; created once per worker."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: TextJob) -> None:
         self.settings, self.unknown = job.settings, job.unknown
         self.cleaner = Cleaner(job.settings)
         self.splitter = Splitter(job.settings.sentences)
@@ -208,7 +208,7 @@ SAMPLE = 2000  # characters from which the language is detected
 class Cleaner:
     """Repairs and filters documents according to the settings."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: CorpusSettings) -> None:
         self.settings = settings
         self.repair = _repairer() if settings.repair else None
         self.language = _detector(settings.language) if settings.language else None
@@ -234,7 +234,7 @@ class Cleaner:
         return document
 
 
-def check_extras(settings: Settings) -> None:
+def check_extras(settings: CorpusSettings) -> None:
     """Raise an error if a library is not installed, or does not support the language."""
     Cleaner(settings)
     if settings.duplicates == "near":

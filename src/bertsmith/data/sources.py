@@ -16,7 +16,7 @@ from bertsmith.data.delimited import Headings, delimited_tables
 from bertsmith.data.folders import find_splits
 from bertsmith.data.records import document_table, json_lines_tables, list_tables, read_document
 from bertsmith.data.streams import STANDARD_INPUT, Stream, suffix_of
-from bertsmith.data.tables import PORTION, Layout, Row, Table, portions
+from bertsmith.data.tables import PORTION, FileLayout, Row, Table, portions
 from bertsmith.errors import BertsmithError
 from bertsmith.files import PACKED
 from bertsmith.ledger import Ledger
@@ -45,8 +45,8 @@ class Options:
     skip_ragged: bool = False
     usual: Mapping[str, str] = field(default_factory=dict)  # used where the source has them
     texts_only: bool = False  # a .txt file is a text on each line, whatever they look like
-    layouts: tuple[Layout, ...] = ()  # formats beside those of this room
-    chosen: tuple[Layout, ...] | None = None  # those that a .txt file may be in; None: any
+    layouts: tuple[FileLayout, ...] = ()  # formats beside those of this room
+    chosen: tuple[FileLayout, ...] | None = None  # those that a .txt file may be in; None: any
     headings: Headings = field(default_factory=Headings)
 
     def columns_of(self, names: Collection[str]) -> dict[str, str]:

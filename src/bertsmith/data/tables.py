@@ -66,7 +66,7 @@ class Table:
         return Where(name, row.number, self.unit)
 
 
-class Layout:
+class FileLayout:
     """A file format whose rows are examples already. There is one value for each."""
 
     name: ClassVar[str]

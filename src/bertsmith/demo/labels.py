@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from bertsmith.demo.text import Document, Passage, own_text, standard_library
+from bertsmith.demo.text import DemoDocument, DemoPassage, own_text, standard_library
 from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, write_text
 from bertsmith.tokenizer import Tokenizer
@@ -30,7 +30,7 @@ Sentence = list[tuple[str, str]]  # words with their tags
 Item = TypeVar("Item")
 
 
-def area_items(documents: Sequence[Document]) -> list[tuple[str, str]]:
+def area_items(documents: Sequence[DemoDocument]) -> list[tuple[str, str]]:
     """(text, area) of passages from the areas with most of them, no text twice in any case."""
     texts: dict[str, str] = {}  # by their lower-case form
     found: dict[str, set[str]] = {}
@@ -51,7 +51,7 @@ def area_items(documents: Sequence[Document]) -> list[tuple[str, str]]:
     return [(text, area) for text, area in single if area in often]
 
 
-def name_items(documents: Sequence[Document], own: bool) -> list[Sentence]:
+def name_items(documents: Sequence[DemoDocument], own: bool) -> list[Sentence]:
     """Sentences with a tag for each word, those with a name in them, no sentence twice.
 
     Of the library, names are parameters and what is spelled as code; of a person's `own` text,
@@ -91,7 +91,7 @@ def capitals(text: str) -> Sentence:
     return tagged
 
 
-def _sentences(passage: Passage) -> Iterator[str]:
+def _sentences(passage: DemoPassage) -> Iterator[str]:
     for paragraph in passage.paragraphs:
         yield from SENTENCE.split(paragraph)
 
@@ -141,10 +141,10 @@ LIBRARY = "docstrings and help topics of Python's library"
 
 
 @dataclass(frozen=True)
-class Data:
+class DemoData:
     """The text of one run."""
 
-    documents: list[Document]
+    documents: list[DemoDocument]
     own: bool  # is it a person's own?
     source: str
     areas: list[tuple[str, str]]  # texts with what they belong to
@@ -181,9 +181,9 @@ class Data:
         return [passage.paragraphs[0] for one in documents for passage in one.passages]
 
 
-def read_text(folder: Path | None) -> Data:
+def read_text(folder: Path | None) -> DemoData:
     """Read Python's library, or a person's own folder."""
     documents = standard_library() if folder is None else own_text(folder)
     source = LIBRARY if folder is None else f"the text in {folder}"
     own = folder is not None
-    return Data(documents, own, source, area_items(documents), name_items(documents, own))
+    return DemoData(documents, own, source, area_items(documents), name_items(documents, own))

@@ -81,7 +81,7 @@ def _steps(out: Path, text: Path | None, budget: Budget, said: Printed, threads:
 
     torch.set_num_threads(fastest_threads(threads))  # other programs may have started or ended
     speed = training["tokens"] / max(60 * training["minutes"], 1e-9)
-    tuning = steps.Tuning(out, tokenizer, speed, budget, said.progress == "live")
+    tuning = steps.DemoTuning(out, tokenizer, speed, budget, said.progress == "live")
     areas, names = OWN if data.own else LIBRARY
     with said.step(
         "Fine-tuning",

@@ -22,7 +22,7 @@ from bertsmith.bert import Bert, load
 from bertsmith.corpus import prepare
 from bertsmith.demo.budget import Budget
 from bertsmith.demo.initialization import LOOKS, write_initial_model
-from bertsmith.demo.labels import Data, Sentence, parted, write_table, write_tags
+from bertsmith.demo.labels import DemoData, Sentence, parted, write_table, write_tags
 from bertsmith.explorer import film
 from bertsmith.explorer.film import load_step
 from bertsmith.files import write_text
@@ -97,7 +97,7 @@ def introduce() -> dict[str, Any]:
     }
 
 
-def train_vocabulary(out: Path, data: Data, budget: Budget) -> tuple[dict[str, Any], Tokenizer]:
+def train_vocabulary(out: Path, data: DemoData, budget: Budget) -> tuple[dict[str, Any], Tokenizer]:
     """Step 2: write the documents to `out`/text.txt and train `out`/vocabulary, in lower case."""
     text = "\n\n".join("\n".join(document.lines()) for document in data.documents) + "\n"
     write_text(out / "text.txt", text)
@@ -188,7 +188,7 @@ def affordable(
 
 
 @dataclass(frozen=True)
-class Tuning:
+class DemoTuning:
     """Step 4: fine-tunes models in the folder of a demo."""
 
     out: Path
@@ -293,7 +293,7 @@ def score_bars(tuned: dict[str, Any]) -> list[tuple[str, float]]:
 
 
 @dataclass(frozen=True)
-class Head:
+class AttentionHead:
     """One head's attention over a pair of sentences."""
 
     tokens: list[str]
@@ -302,7 +302,7 @@ class Head:
     weights: Floats  # (n, n): rows attend to columns
 
 
-def furthest_head(bert: Bert, first: str, second: str, page: Path) -> Head:
+def furthest_head(bert: Bert, first: str, second: str, page: Path) -> AttentionHead:
     """Step 5: write the attention page; return the head that attends most to distant words."""
     view = bert.attention(first, second)
     view.save(page)
@@ -313,7 +313,7 @@ def furthest_head(bert: Bert, first: str, second: str, page: Path) -> Head:
     far = abs(places[:, None] - places) > FURTHEST
     weights = (maps * (far & words & words[:, None])).sum((-1, -2))
     layer, head = divmod(int(weights.argmax()), maps.shape[1])
-    return Head([token.text for token in view.tokens], layer, head, maps[layer, head])
+    return AttentionHead([token.text for token in view.tokens], layer, head, maps[layer, head])
 
 
 def group_senses(bert: Bert, texts: Sequence[str], most: int, page: Path) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class LayerError:
 
 
 @dataclass(frozen=True)
-class Proof:
+class QuantizationProof:
     """An int8 model beside its float32 original on the same data."""
 
     examples: int
@@ -61,7 +61,7 @@ class Quantized:
     out: str
     megabytes: tuple[float, float]  # of the weights before and after
     layers: list[LayerError]
-    proof: Proof | None
+    proof: QuantizationProof | None
 
     @property
     def float32(self) -> list[str]:
@@ -194,7 +194,7 @@ class Compared:
         vectors = embedding.embed(bert, self.texts)
         return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
-    def proof(self, int8: LoadedModel) -> Proof:
+    def proof(self, int8: LoadedModel) -> QuantizationProof:
         """Compare an int8 model with the original."""
         vectors = self._unit(int8)
         cosines = (vectors * self.vectors).sum(1)
@@ -204,11 +204,11 @@ class Compared:
         }
         if self.scored is None and not self.predicted:
             lost = 100 * (1 - float(cosines.mean()))
-            return Proof(len(self.texts), lost, "cosine", **about)
+            return QuantizationProof(len(self.texts), lost, "cosine", **about)
         if self.scored is None:
             about |= agreement(self.predicted, self._values(int8))
             lost = 100 * (1 - about.get("agreement", float(cosines.mean())))
-            return Proof(len(self.predicted), lost, "agreement", **about)
+            return QuantizationProof(len(self.predicted), lost, "agreement", **about)
         result = evaluate(int8, self.dataset)
         metric = self.scored.task.metrics(self.dataset)[0]
         paired = compare(self.scored, result, metric)
@@ -216,7 +216,7 @@ class Compared:
         scores = {"float32": self.scored.scores[metric], "int8": result.scores[metric]}
         scores |= {name: float(getattr(paired, name)) for name in ("difference", "low", "high")}
         lost = 100 * (scores["float32"] - scores["int8"])
-        return Proof(len(self.examples), lost, metric, scores, **about)
+        return QuantizationProof(len(self.examples), lost, metric, scores, **about)
 
 
 def agreement(before: Sequence[Any], after: Sequence[Any]) -> dict[str, float]:

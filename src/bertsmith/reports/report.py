@@ -18,7 +18,7 @@ from bertsmith.metrics.curves import PrecisionRecall, coverage, precision_recall
 from bertsmith.metrics.labels import known
 from bertsmith.metrics.numbers import ranks
 from bertsmith.pages import (
-    Part,
+    MarkedPart,
     Series,
     bar_list,
     class_bars,
@@ -445,6 +445,6 @@ def _kind(mark: Mark) -> str:
     return "" if mark.kind == "correct" else f"{mark.note} ({mark.kind})".strip()
 
 
-def _parts(passage: Passage) -> list[Part]:
+def _parts(passage: Passage) -> list[MarkedPart]:
     spans = [(one.start, one.end, KINDS[one.kind], _kind(one) or one.note) for one in passage.marks]
     return highlighted(passage.text, spans)

@@ -39,7 +39,7 @@ class MaskedWindow:
 
 
 @dataclass
-class Sums:
+class PredictionSums:
     """Sums over predictions."""
 
     loss: float = 0.0
@@ -72,7 +72,7 @@ def score_masked_lm(
         raise BertsmithError(f"this model has no masked-LM head to score (its heads: {has})")
     masking = Masking(bert.tokenizer, rate=rate, seed=seed)
     seen = {"texts": 0, "tokens": 0, "unknown": 0}
-    sums, alone, first = Sums(), Sums(), 0
+    sums, alone, first = PredictionSums(), PredictionSums(), 0
     most = TOKENS * len(bert.devices)
     for windows in grouped(_windows(bert, texts, seen), most, lambda one: len(one.ids)):
         _score(bert, masked_windows(windows, masking, first), sums, progress)
@@ -184,7 +184,7 @@ def _windows(bert: LoadedModel, texts: Iterable[str], seen: dict[str, int]) -> I
 
 
 def _score(
-    bert: LoadedModel, windows: list[MaskedWindow], sums: Sums, progress: bool | None
+    bert: LoadedModel, windows: list[MaskedWindow], sums: PredictionSums, progress: bool | None
 ) -> None:
     """Add the scores of all masked tokens."""
     # Longest first, as they are encoded: sums are then added in the order of the batches.

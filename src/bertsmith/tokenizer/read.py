@@ -23,10 +23,10 @@ from bertsmith.tokenizer.families import (
     KINDS,
     NAMED,
     ROLES,
-    Family,
     Kind,
+    PipelineSettings,
     Role,
-    Settings,
+    TokenizerFamily,
     assemble,
     fitting,
     named,
@@ -72,7 +72,7 @@ class Beside(NamedTuple):
 
     config: dict[str, Any]  # tokenizer_config.json, with special_tokens_map.json merged in
     added: dict[str, tuple[int, AddedToken]]
-    family: Family | None
+    family: TokenizerFamily | None
     notes: list[str]
 
 
@@ -137,7 +137,7 @@ def _object(path: Path) -> dict[str, Any]:
 # ------------------------------------------------------------------ what lies beside
 
 
-def _beside(folder: Path, family: Family | None) -> Beside:
+def _beside(folder: Path, family: TokenizerFamily | None) -> Beside:
     config = _object(folder / "tokenizer_config.json")
     listed = _object(folder / "added_tokens.json")
     if "added_tokens_decoder" not in config:  # before 2023, tokens were spread over three files
@@ -164,7 +164,7 @@ def _id(value: object) -> int:
     return number
 
 
-def _declared(folder: Path, config: Mapping[str, Any]) -> Family | None:
+def _declared(folder: Path, config: Mapping[str, Any]) -> TokenizerFamily | None:
     """Return the family that config.json, or else the name of transformers' class, speaks of."""
     model_type = _object(folder / "config.json").get("model_type")
     if isinstance(model_type, str) and model_type in NAMED:
@@ -191,12 +191,12 @@ def _stated(config: Mapping[str, Any]) -> dict[Role, str]:
     return {role: token for role, token in found.items() if token}
 
 
-def _settings(config: Mapping[str, Any]) -> Settings:
+def _settings(config: Mapping[str, Any]) -> PipelineSettings:
     stated = {name: config[key] for key, name in SETTINGS.items() if config.get(key) is not None}
     for name, value in stated.items():
         if not isinstance(value, bool):
             raise ValueError(f"tokenizer_config.json says {value!r} for {name}, not true/false")
-    return Settings(**stated)
+    return PipelineSettings(**stated)
 
 
 # ------------------------------------------------------------------ formats
@@ -321,14 +321,14 @@ def _build(vocabulary: Vocabulary, beside: Beside) -> Backend:
     return backend
 
 
-def _family(kind: Kind, vocabulary: Mapping[str, int], beside: Beside) -> Family:
+def _family(kind: Kind, vocabulary: Mapping[str, int], beside: Beside) -> TokenizerFamily:
     """Return the family whose pipeline and special tokens a vocabulary is to be used with."""
     if beside.family and beside.family.kind == kind:
         return beside.family
     return fitting(kind, vocabulary) or of_kind(kind)
 
 
-def _specials(family: Family, beside: Beside) -> dict[Role, AddedToken]:
+def _specials(family: TokenizerFamily, beside: Beside) -> dict[Role, AddedToken]:
     """Return the special tokens as the files beside a vocabulary describe them, or the family."""
     specials = special_tokens(family)
     for role in specials:

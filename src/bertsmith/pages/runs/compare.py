@@ -18,7 +18,7 @@ LONGEST = 60  # characters of a title that lists the runs
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """Runs beside each other: a value for each run in every row."""
 
     runs: tuple[Run, ...]
@@ -120,7 +120,7 @@ def _short_paths(paths: Sequence[Path]) -> tuple[str, ...]:
     return tuple(Path(*parts[shared:]).as_posix() for parts in every)
 
 
-def compare_runs(runs: Sequence[Run]) -> Comparison:
+def compare_runs(runs: Sequence[Run]) -> RunComparison:
     """Put runs beside each other."""
     names = tuple(run.name for run in runs)
     if len(set(names)) < len(names):
@@ -136,7 +136,7 @@ def compare_runs(runs: Sequence[Run]) -> Comparison:
             "the runs have different unigram entropies: their text or vocabulary differs, and"
             " losses per token cannot be compared directly"
         )
-    return Comparison(
+    return RunComparison(
         tuple(runs),
         names,
         {key: [one.get(key) for one in measures] for key in _ordered(measures)},

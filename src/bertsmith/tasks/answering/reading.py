@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bertsmith.data.columns import Finder, says_yes_or_no
-from bertsmith.data.tables import Layout, Row, Table, Where, is_absent, text_cell
+from bertsmith.data.tables import FileLayout, Row, Table, Where, is_absent, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.numbers import parse_whole
@@ -65,7 +65,7 @@ class Question(Example):
 # ------------------------------------------------------------------ SQuAD's layout
 
 
-class Squad(Layout):
+class Squad(FileLayout):
     """SQuAD's JSON, v1.1 and v2.0."""
 
     name = "squad"

@@ -46,7 +46,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Report:
+class CheckReport:
     """The result of a check of the files of one task."""
 
     splits: Splits

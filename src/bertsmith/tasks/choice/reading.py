@@ -24,7 +24,7 @@ ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a r
 
 
 @dataclass(frozen=True, slots=True)
-class Options(Example):
+class ChoiceExample(Example):
     """A prompt and several choices, one of them correct."""
 
     prompt: str
@@ -101,13 +101,13 @@ class ChoiceReading(Reading):
             return Guess(0.9, "it has choices")
         return None
 
-    def examples(self, rows: Rows) -> list[Options]:
+    def examples(self, rows: Rows) -> list[ChoiceExample]:
         """Rows with a prompt, the choices (in one column or several) and which of them is right."""
         read = choice_rows(rows)
         rows.ledger.note("rows without a text, left out", read.count(None))
         return [one for one in read if one is not None]
 
-    def inputs(self, rows: Rows) -> list[Options | None]:
+    def inputs(self, rows: Rows) -> list[ChoiceExample | None]:
         """A prompt with its choices for each row."""
         return [one and replace(one, label=None) for one in choice_rows(rows)]
 
@@ -144,7 +144,7 @@ def nested_choices(table: Table) -> str | None:
     return next(nested, None)
 
 
-def choice_rows(rows: Rows) -> list[Options | None]:
+def choice_rows(rows: Rows) -> list[ChoiceExample | None]:
     """An example for each row; None for a row without a prompt."""
     table, finder = rows.table, rows.finder
     nested = nested_choices(table)
@@ -158,7 +158,7 @@ def choice_rows(rows: Rows) -> list[Options | None]:
     begins = finder.by_plain.get("sent2") if plain(prompt) == "sent1" else None  # SWAG's
     if begins:
         finder.used.add(begins)
-    examples: list[Options | None] = []
+    examples: list[ChoiceExample | None] = []
     for row, where in rows:
         asked = row.cells.get(prompt)
         keys: Sequence[str] = ()
@@ -184,7 +184,7 @@ def choice_rows(rows: Rows) -> list[Options | None]:
             more = text_cell(row.cells.get(question), where, question)
             spelled = f"{spelled} {ASKED.get(more.strip().lower(), more)}".strip()
         label = _label(row, answer, options, keys or KEYS, where)
-        examples.append(Options(spelled, tuple(options), label, where))
+        examples.append(ChoiceExample(spelled, tuple(options), label, where))
     return examples
 
 
