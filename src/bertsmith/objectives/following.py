@@ -24,9 +24,7 @@ class FollowingTokens(Objective):
     def head(config: Config) -> HeadConfig:
         """The head of masked LM."""
         if not config.causal:
-            raise BertsmithError(
-                "following_lm needs a causal model: set model.settings.is_decoder = true"
-            )
+            raise BertsmithError(NOT_CAUSAL)
         return MaskedTokens.head(config)
 
     def counts(self, example: Example) -> dict[str, int]:
