@@ -4,13 +4,11 @@ The output of a masked head is zero; that of a mean-ablated head is its mean ove
 layer that is left out returns its input, or adds its mean output to it. Weights do not change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,9 +27,6 @@ from bertsmith.tasks.classification.task import TASK as CLASSIFICATION
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import evaluate
 from bertsmith.tasks.registry import USES
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
 
 Heads = Iterable[tuple[int, int]]  # layer, head
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bertsmith.analysis.importance import explained
 from bertsmith.analysis.maps import AttentionMaps, Token, encoded, head_counts
 from bertsmith.analysis.page import AttentionPage
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.spans import trimmed
 from bertsmith.tokenizer import Encoding, Tokenizer
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
 
 BLANKS = ("▁", "Ġ")  # how vocabularies spell a space that is a token by itself
 

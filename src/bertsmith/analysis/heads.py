@@ -1,12 +1,10 @@
 """Statistics of attention heads, and the dependencies that they predict."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,13 +13,11 @@ from torch import Tensor
 from bertsmith.analysis.maps import Floats, by_layer, head_counts
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import packed
 from bertsmith.infer.spans import wordless
 from bertsmith.model import Trace
 from bertsmith.tasks.tagging.conll import Treebank
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
 
 # The metrics of a head, means over all tokens that are not special.
 METRICS = {

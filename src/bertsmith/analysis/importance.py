@@ -1,16 +1,14 @@
 """Word importance: the change of the prediction when a word is masked."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from torch.nn.functional import logsigmoid
 
 from bertsmith.analysis.maps import encoded
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import Compute
 from bertsmith.infer.spans import words
 from bertsmith.infer.states import tokens_inside
@@ -20,9 +18,6 @@ from bertsmith.tasks.answering.task import Answer, find_answers
 from bertsmith.tasks.classifying import Classification, classify
 from bertsmith.tasks.registry import USES, task_of
 from bertsmith.tokenizer import Encoding, Tokenizer
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,9 @@
 """Attention weights of a model for one text, computed on demand."""
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,12 +13,10 @@ from torch import Tensor
 from bertsmith.analysis.weights import Weights
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.model import Scores, Trace
 from bertsmith.model.attention import Look
 from bertsmith.tokenizer import Encoding
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
 
 Floats = NDArray[np.float32]
 LONG = 2048  # tokens from which on memory is watched

@@ -1,7 +1,5 @@
 """The attention page: one HTML file that needs no network."""
 
-from __future__ import annotations
-
 import base64
 import zlib
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Pages of heads, layers, words and senses: results as values for templates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,25 +4,20 @@ A control task separates what the states hold from what the classifier memorizes
 gets a random tag (Hewitt and Liang 2019). The difference of the two accuracies is the selectivity.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.analysis.maps import Floats
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.states import hidden_states
 from bertsmith.tasks.tagging.examples import Tagged
 from bertsmith.tasks.tagging.task import in_words
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
 
 Integers = NDArray[np.int64]
 DECAY, ROUNDS = 1e-3, 100

@@ -1,11 +1,9 @@
 """Pruning of heads: a smaller model, or the same shapes with zeros."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +14,8 @@ from bertsmith.checkpoint import Checkpoint
 from bertsmith.checkpoint.assemble import assemble, substitute
 from bertsmith.checkpoint.names import Translation
 from bertsmith.errors import BertsmithError
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
-    from bertsmith.model.config import Config
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.model.config import Config
 
 # A block's attention in the names of parameters, and what is below it.
 INSIDE = re.compile(r"encoder\.blocks\.(\d+)\.(?:block\.)?attention\.(.+)")

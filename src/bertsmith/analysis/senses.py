@@ -1,14 +1,11 @@
 """Word senses: the vectors of one word in many sentences, grouped."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,10 +14,8 @@ from numpy.typing import NDArray
 from bertsmith.analysis.maps import Floats
 from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, write_text, writing
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.states import all_depths, check_depth, hidden_states
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
 
 FOLDS = 5
 

@@ -1,7 +1,5 @@
 """Budgets: tokens, floating-point operations or minutes → steps of each variant's recipe."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """report.html: the page of a comparison."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 The same spec and seeds give the same content on a CPU; times are in timings.json.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from itertools import combinations

@@ -1,7 +1,5 @@
 """`compare`: run every part of a comparison that is not finished, then write the report."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import threading

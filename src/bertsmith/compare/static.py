@@ -1,7 +1,5 @@
 """Published sizes without training: parameters, operations, memory, and speed measured here."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

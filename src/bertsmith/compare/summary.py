@@ -1,7 +1,5 @@
 """The results of a comparison as sentences."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from bertsmith.compare.spec import Spec

@@ -1,7 +1,5 @@
 """The labelled data of a comparison: training, selection and scoring splits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Running one part: pre-training, a trial of a learning rate, or a final score."""
 
-from __future__ import annotations
-
 import json
 import time
 from functools import cache

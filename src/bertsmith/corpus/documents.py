@@ -1,7 +1,5 @@
 """The documents of a piece of work: raw bytes → lines of text."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator

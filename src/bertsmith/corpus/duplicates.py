@@ -5,8 +5,6 @@ token 5-grams. Both are files, in the order of the documents. Equal keys are gro
 sorting, some million documents at a time, so that memory does not grow with the corpus.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import numpy as np

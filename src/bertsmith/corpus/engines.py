@@ -4,8 +4,6 @@ An engine takes pieces, reading a few ahead, and yields each with its outcome, i
 order. The outcome of a piece does not depend on the engine. What is computed is a `Work`.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Generator, Iterator

@@ -1,7 +1,5 @@
 """Input files of a corpus: their kinds and their bytes."""
 
-from __future__ import annotations
-
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass

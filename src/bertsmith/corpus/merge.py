@@ -1,7 +1,5 @@
 """Merge finished pieces into shards, without duplicate documents."""
 
-from __future__ import annotations
-
 import mmap
 import shutil
 import zipfile

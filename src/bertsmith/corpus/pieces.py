@@ -4,8 +4,6 @@ A piece is a few megabytes of whole documents as raw bytes, which workers decode
 The same files always give the same pieces, so that finished ones can be kept.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Sentence splitting of lines, by the rules of a language."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, pairwise

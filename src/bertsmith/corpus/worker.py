@@ -4,8 +4,6 @@ Messages go through pipes: a line of JSON, then the bytes that it announces. A p
 this way does not copy its parent's memory, and scripts need no `__main__` guard.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

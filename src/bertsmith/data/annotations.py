@@ -1,7 +1,5 @@
 """Files of labels that people make, one line an event: which label each row has in the end."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

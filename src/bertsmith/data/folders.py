@@ -1,7 +1,5 @@
 """The splits of a folder: files called train, dev and test, or shards of each."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Results beside the rows they belong to: jsonl, csv, tsv, parquet, or records of a tool."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys

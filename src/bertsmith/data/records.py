@@ -1,7 +1,5 @@
 """jsonl and json files, and what Python has in memory: lists of texts, tuples or dictionaries."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

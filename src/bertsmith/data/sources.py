@@ -1,7 +1,5 @@
 """The rows of any source: files, shards, folders, standard input, Python objects; its format."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

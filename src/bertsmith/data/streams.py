@@ -1,7 +1,5 @@
 """The text of a file or of standard input: decompressed, decoded, line by line."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Labels from the text itself: areas of the library, and names in code."""
 
-from __future__ import annotations
-
 import csv
 import random
 import re

@@ -1,7 +1,5 @@
 """The demo's page, index.html."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

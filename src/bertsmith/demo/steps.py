@@ -3,8 +3,6 @@
 The results are what `--json` prints, what demo.json keeps and what the page shows.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from collections.abc import Sequence

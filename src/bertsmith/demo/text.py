@@ -1,7 +1,5 @@
 """The demo's text: docstrings and help topics of the standard library, or a folder."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sysconfig

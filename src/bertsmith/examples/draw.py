@@ -4,8 +4,6 @@ The keys are mixed one after the other by the finaliser of splitmix64, which tur
 numbers that pass the usual tests of randomness.
 """
 
-from __future__ import annotations
-
 import zlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Batches prepared ahead of time by threads, in order."""
 
-from __future__ import annotations
-
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Pairs of texts for next-sentence (BERT) and sentence-order prediction (ALBERT)."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Spans of running text, up to the maximum length."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

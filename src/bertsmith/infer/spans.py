@@ -1,7 +1,5 @@
 """Spans of characters: the start and end of a word or an answer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 from unicodedata import category

@@ -1,7 +1,5 @@
 """Texts as callers give them: a list, a column or a generator of strings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Windows: inputs longer than the model, split with overlap."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field

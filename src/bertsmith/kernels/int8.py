@@ -5,8 +5,6 @@ kernel for the CPU. The engine is chosen once, by measurement, after a check tha
 kernels for CPUs without dot-product instructions saturate without a word.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from timeit import repeat

@@ -1,7 +1,5 @@
 """Agreement of people who label the same texts: Krippendorff's alpha and Cohen's kappa."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from itertools import chain, combinations

@@ -1,7 +1,5 @@
 """Answers by SQuAD's rules: exact match and F1, and the best threshold for "no answer"."""
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter

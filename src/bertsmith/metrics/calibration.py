@@ -1,7 +1,5 @@
 """Expected calibration error and its bins."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

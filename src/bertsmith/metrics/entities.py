@@ -1,7 +1,5 @@
 """Entity F1, as conlleval and seqeval compute it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Confident learning: which labels are probably wrong, by out-of-fold probabilities."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Scores of labels: accuracy, precision, recall, F1, Matthews correlation, the confusion matrix."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence

@@ -1,7 +1,5 @@
 """Tagging schemes: BIO (IOB2), IOB1, IOBES and BILOU; read, checked and converted."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise

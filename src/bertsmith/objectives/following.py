@@ -1,7 +1,5 @@
 """Left-to-right LM: predict each next token, the ablation of BERT's paper."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

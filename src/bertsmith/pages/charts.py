@@ -1,7 +1,5 @@
 """Line charts as SVG: axes with ticks and units, a legend, reference lines; reliability."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

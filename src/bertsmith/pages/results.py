@@ -1,7 +1,5 @@
 """Results as HTML for notebooks: bars, tables and marked texts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables as HTML: plain ones, bar lists, heat maps, confusion matrices, and texts with marks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise

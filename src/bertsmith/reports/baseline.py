@@ -1,7 +1,5 @@
 """A simple baseline on the same files: TF-IDF for labels, the package's own vectors for pairs."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Sequence

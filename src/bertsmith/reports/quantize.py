@@ -1,7 +1,5 @@
 """`quantize`: a model in int8, measured beside its float32 original before it is written."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice

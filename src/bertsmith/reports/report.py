@@ -1,7 +1,5 @@
 """report.html: the report of a fine-tuning run, or of an evaluation on a file."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

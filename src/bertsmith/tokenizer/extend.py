@@ -1,7 +1,5 @@
 """Extend a vocabulary with words of text files."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

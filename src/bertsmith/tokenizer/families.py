@@ -1,7 +1,5 @@
 """Differences between the families' tokenizers, as data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple

@@ -1,7 +1,5 @@
 """Readers of published tokenizers: tokenizer.json, vocab.txt, vocab.json, *.model."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace

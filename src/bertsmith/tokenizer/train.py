@@ -5,8 +5,6 @@ it was counted, in one fixed order. That makes the result a function of the text
 itself, the library numbers the inner letters of WordPiece in the order of a random hash.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

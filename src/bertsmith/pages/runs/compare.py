@@ -1,7 +1,5 @@
 """Runs side by side: results, and the recipe keys in which they differ."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """A run, read from its folder: logs of any length, finished or not."""
 
-from __future__ import annotations
-
 import json
 import math
 import tomllib
