@@ -1,7 +1,5 @@
 """File input and output: atomic writes, locks, checksums, compression, one-line errors."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """Output paths: checked before the work starts; only bertsmith's own files are replaced."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """`bertsmith compare`: variants under one budget, or published sizes without training."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The encoder loop, and the model with its heads."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

@@ -1,5 +1,7 @@
 """Contrastive learning: the two texts of one document find each other among all of a batch."""
 
+from __future__ import annotations
+
 import torch
 import torch.nn.functional as F
 

@@ -1,5 +1,7 @@
 """Several objectives over one model, as one module with one loss."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any

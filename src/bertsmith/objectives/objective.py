@@ -1,5 +1,7 @@
 """The interface of an objective, and the encoder pass that objectives share."""
 
+from __future__ import annotations
+
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 

@@ -1,7 +1,5 @@
 """`read_data` and `open_data`: any source → examples, all at once or in portions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 `tasks/NAME/reading.py` has one `READING`; a task that has none cannot be learned from files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

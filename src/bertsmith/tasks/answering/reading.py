@@ -1,7 +1,5 @@
 """Extractive question answering: SQuAD's JSON (v1.1 and v2.0), and rows of question and passage."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

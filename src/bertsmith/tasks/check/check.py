@@ -1,7 +1,5 @@
 """`check` and `quick`: look at the data of one task before anything is trained on it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from random import Random

@@ -1,7 +1,5 @@
 """Multiple choice (SWAG, OpenBookQA, COPA, …) from tables with one row per question."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Choice: the best of several choices for a prompt."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Rows of texts or pairs of texts with a number each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """CoNLL files (a word a line, its tag in a column) and CoNLL-U treebanks → tagged sentences."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

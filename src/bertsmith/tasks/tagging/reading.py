@@ -1,7 +1,5 @@
 """Rows of words with tags, and of texts with annotated spans."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
