@@ -60,9 +60,9 @@ def attention(
     counts, shown = head_counts(bert), _chosen(layers, len(config.plan), "layer")
     said, worth = "", [0.0] * (len(encoding) * importance)
     if importance:
-        found = explained(bert, text, pair)
-        said = f"{found.kind} “{found.said}”"
-        for word in found.words:
+        explanation = explained(bert, text, pair)
+        said = f"{explanation.kind} “{explanation.said}”"
+        for word in explanation.words:
             for place in word.tokens:
                 worth[place] = word.importance
     return AttentionView(

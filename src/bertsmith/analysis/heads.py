@@ -121,15 +121,15 @@ def measure(bert: LoadedModel, inputs: Sequence[HeadInput]) -> HeadNumbers:
     return HeadNumbers(metrics, len(inputs), tokens, finder.relations())
 
 
-def texts(bert: LoadedModel, given: Sequence[str]) -> list[HeadInput]:
+def texts(bert: LoadedModel, lines: Sequence[str]) -> list[HeadInput]:
     """Encode texts; long ones in windows."""
-    return [HeadInput(window.ids, window.segments) for window in bert.windows(given)]
+    return [HeadInput(window.ids, window.segments) for window in bert.windows(lines)]
 
 
-def parsed(bert: LoadedModel, given: Iterable[Treebank]) -> list[HeadInput]:
+def parsed(bert: LoadedModel, sentences: Iterable[Treebank]) -> list[HeadInput]:
     """Encode sentences with dependencies; those that are too long are left out and counted."""
     inputs = []
-    for one in given:
+    for one in sentences:
         encoding = bert.tokenizer.encode(one.text)
         if len(encoding) > bert.max_length:
             bert.ledger.note("sentences longer than the model reads, left out")
@@ -195,12 +195,12 @@ def _targets(bert: LoadedModel, one: HeadInput) -> tuple[Tensor, Tensor]:
         (steps == 1) & both,
         same,
     ]
-    found = torch.stack([plane.float() for plane in planes]) * plain[None, :, None]
+    targets = torch.stack([plane.float() for plane in planes]) * plain[None, :, None]
     total = plain.sum()
     # A token at an edge has no neighbour there, and most tokens have no second self.
     neighbours = (both & (steps == 1)).sum()
     rows = [total] * 6 + [neighbours, neighbours, same.any(1).sum()]
-    return found, torch.stack(rows).double()
+    return targets, torch.stack(rows).double()
 
 
 @lru_cache(maxsize=8)
@@ -219,11 +219,11 @@ class DependencyScores:
     """
 
     def __init__(self, heads: Sequence[int], inputs: Sequence[HeadInput]) -> None:
-        found = Counter(
+        frequencies = Counter(
             relation for one in inputs if one.parsed is not None for relation in self.gold(one)[2]
         )
-        self.names = sorted(found)
-        self.counts = torch.tensor([found[name] for name in self.names], dtype=torch.float64)
+        self.names = sorted(frequencies)
+        self.counts = torch.tensor([frequencies[name] for name in self.names], dtype=torch.float64)
         self.heads = heads  # how many each layer has
         self.hits = torch.zeros(2, sum(heads), len(self.names), dtype=torch.float64)
         self.fixed = torch.zeros(len(OFFSETS), len(self.names), dtype=torch.float64)
@@ -278,7 +278,7 @@ class DependencyScores:
 
     def relations(self) -> dict[str, Relation]:
         """Return the best head for each relation, the most frequent relation first."""
-        found = {}
+        relations = {}
         for kind in self.counts.argsort(descending=True, stable=True).tolist():
             count = int(self.counts[kind])
             shares = self.hits[..., kind] / count
@@ -286,7 +286,7 @@ class DependencyScores:
             best = np.unravel_index(np.nanargmax(table), table.shape)
             direction, layer, head = (int(n) for n in best)
             offset = int(self.fixed[:, kind].argmax())
-            found[self.names[kind]] = Relation(
+            relations[self.names[kind]] = Relation(
                 count=count,
                 layer=layer,
                 head=head,
@@ -296,4 +296,4 @@ class DependencyScores:
                 baseline=float(self.fixed[offset, kind]) / count,
                 table=table,
             )
-        return found
+        return relations

@@ -88,13 +88,13 @@ class _Words:
         self.labels: list[str] = []
         self.forms: list[str] = []
         parts = []
-        for one, found in zip(examples, states, strict=True):
-            known = ~np.isnan(found.vectors[0, :, 0])
+        for one, own_states in zip(examples, states, strict=True):
+            known = ~np.isnan(own_states.vectors[0, :, 0])
             for word, tag, there in zip(one.words, one.tags or (), known, strict=True):
                 if there:
                     self.forms.append(word.lower())
                     self.labels.append(tag)
-            parts.append(found.vectors[:, known])
+            parts.append(own_states.vectors[:, known])
         self.states = np.concatenate(parts, axis=1) if parts else np.zeros((0, 0, 0), np.float32)
 
 

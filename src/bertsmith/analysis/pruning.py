@@ -39,12 +39,12 @@ def pruned(bert: Loaded, heads: Iterable[tuple[int, int]]) -> Loaded:
         block: [head for head in range(count) if head not in gone.get(block, set())]
         for block, count in enumerate(counts)
     }
-    given = dict(checkpoint.model.named_parameters())
+    parameters = dict(checkpoint.model.named_parameters())
     values = {}
     for name, empty in model.named_parameters():
-        value = given[name].detach()
-        if found := INSIDE.fullmatch(name):
-            value = _cut(found[2], value, counts[int(found[1])], kept[int(found[1])])
+        value = parameters[name].detach()
+        if match := INSIDE.fullmatch(name):
+            value = _cut(match[2], value, counts[int(match[1])], kept[int(match[1])])
         values[empty] = nn.Parameter(value.clone())
     substitute(model, values)
     family, entries = checkpoint.family, checkpoint.entries
@@ -58,9 +58,9 @@ def zeroed(bert: LoadedModel, heads: Iterable[tuple[int, int]]) -> None:
     gone = _by_block(bert, heads)
     with torch.no_grad():
         for name, parameter in bert.model.named_parameters():
-            found = INSIDE.fullmatch(name)
-            if found and found[2] == "output.weight" and int(found[1]) in gone:
-                number = int(found[1])
+            match = INSIDE.fullmatch(name)
+            if match and match[2] == "output.weight" and int(match[1]) in gone:
+                number = int(match[1])
                 parts = parameter.view(len(parameter), counts[number], -1)
                 parts[:, sorted(gone[number])] = 0.0
 
@@ -101,12 +101,12 @@ def _merged(
     config: Config, old: Mapping[str, Any], gone: Mapping[int, set[int]]
 ) -> dict[str, list[int]]:
     """`pruned_heads` for config.json, which counts heads as they were before any was cut."""
-    found: dict[str, list[int]] = {}
+    by_layer: dict[str, list[int]] = {}
     for block in sorted({*gone, *map(int, old)}):
         before = {int(head) for head in old.get(str(block), ())}
         left = [head for head in range(config.attention_heads) if head not in before]
-        found[str(block)] = sorted(before | {left[head] for head in gone.get(block, ())})
-    return found
+        by_layer[str(block)] = sorted(before | {left[head] for head in gone.get(block, ())})
+    return by_layer
 
 
 def _cut(part: str, value: Tensor, count: int, kept: list[int]) -> Tensor:

@@ -53,7 +53,7 @@ def find(word: str, texts: Sequence[str], most: int | None = None) -> list[Occur
     for text in texts:
         if most is not None and len(places) >= most:
             break
-        places += [Occurrence(text, *found.span()) for found in pattern.finditer(text)]
+        places += [Occurrence(text, *match.span()) for match in pattern.finditer(text)]
     return places[:most]
 
 
@@ -82,8 +82,8 @@ def static(bert: LoadedModel, word: str) -> Floats:
     ids = bert.encode([word])[0].ids
     with torch.inference_mode():
         table = bert.model.encoder.embedding.token.weight  # type: ignore[union-attr]
-        found: Floats = table[ids].float().mean(0).cpu().numpy()  # type: ignore[index]
-    return found
+        vector: Floats = table[ids].float().mean(0).cpu().numpy()  # type: ignore[index]
+    return vector
 
 
 @dataclass(frozen=True)
@@ -103,26 +103,26 @@ class Senses:
         """The vectors projected onto their first two principal components: (N, 2)."""
         centred = unit(self.vectors) - unit(self.vectors).mean(0)
         left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
-        made: Floats = np.zeros((len(centred), 2), np.float32)
+        points: Floats = np.zeros((len(centred), 2), np.float32)
         width = min(2, len(sizes))
-        made[:, :width] = left[:, :width] * sizes[:width]
-        return made
+        points[:, :width] = left[:, :width] * sizes[:width]
+        return points
 
     def members(self, group: int) -> list[int]:
         """Return the occurrences of a group, the most typical first."""
-        own = [number for number, found in enumerate(self.groups) if found == group]
+        own = [number for number, label in enumerate(self.groups) if label == group]
         around = unit(self.vectors[own])
         return [own[n] for n in np.argsort(-(around @ around.mean(0)), kind="stable")]
 
     def words(self, group: int, most: int = 6) -> list[str]:
         """Return words that occur near this group more often than near the others."""
         counts = [Counter[str](), Counter[str]()]
-        for place, found in zip(self.places, self.groups, strict=True):
+        for place, label in zip(self.places, self.groups, strict=True):
             about = place.text[max(0, place.start - 80) : place.end + 80].lower()
             spoken = set(re.findall(r"[^\W\d_]{3,}", about)) - {self.word.lower()}
-            counts[found == group].update(spoken)
+            counts[label == group].update(spoken)
         others, own = counts
-        sizes = [max(1, sum(found != group for found in self.groups)), self.groups.count(group)]
+        sizes = [max(1, sum(label != group for label in self.groups)), self.groups.count(group)]
         scored = {
             word: np.sqrt(count) * np.log((count / sizes[1]) / ((others[word] + 0.5) / sizes[0]))
             for word, count in own.items()
@@ -156,15 +156,15 @@ def senses(
     chosen = round(0.75 * last) if depth is None else check_depth(bert, depth)
     if groups is not None and not 1 <= groups <= len(places):
         raise BertsmithError(f"{len(places)} occurrences cannot form {groups} groups")
-    found = vectors(bert, places)
-    own, apart = clusters(found[chosen], groups, seed)
-    return Senses(word, places, chosen, found[chosen], own, [_alike(x) for x in found], apart)
+    states = vectors(bert, places)
+    own, apart = clusters(states[chosen], groups, seed)
+    return Senses(word, places, chosen, states[chosen], own, [_alike(x) for x in states], apart)
 
 
-def _alike(found: Floats) -> float:
+def _alike(states: Floats) -> float:
     """The mean cosine between two different vectors."""
-    total = float(np.square(unit(found).sum(0)).sum())
-    return (total - len(found)) / (len(found) * (len(found) - 1))
+    total = float(np.square(unit(states).sum(0)).sum())
+    return (total - len(states)) / (len(states) * (len(states) - 1))
 
 
 @dataclass(frozen=True)
@@ -199,11 +199,11 @@ def same_sense(bert: LoadedModel, pairs: Sequence[SensePair], seed: int = 0) -> 
     """
     if len(pairs) < 2 * FOLDS:
         raise BertsmithError(f"{len(pairs)} pairs are too few: give {2 * FOLDS} or more")
-    found = vectors(bert, [one.first for one in pairs] + [one.second for one in pairs])
+    states = vectors(bert, [one.first for one in pairs] + [one.second for one in pairs])
     gold = np.array([pair.same for pair in pairs])
     fold = np.random.default_rng(seed).permutation(len(pairs)) % FOLDS
     scores = []
-    for layer in found:
+    for layer in states:
         near = (unit(layer[: len(pairs)]) * unit(layer[len(pairs) :])).sum(1)
         right = 0
         for number in range(FOLDS):

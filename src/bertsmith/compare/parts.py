@@ -80,9 +80,9 @@ def _of(spec: Spec, variant: str, budget: str) -> Iterator[ComparisonPart]:
     seeds = spec.pretraining_seeds(variant)
     for seed in seeds:
         yield ComparisonPart(PRETRAIN, variant, budget, seed)
-    whole = bool(spec.variants[variant].model or spec.variants[variant].static)
+    scored_once = bool(spec.variants[variant].model or spec.variants[variant].static)
     for task in spec.tasks:
-        for at in (1.0,) if whole else spec.finetune.at:
+        for at in (1.0,) if scored_once else spec.finetune.at:
             for seed in seeds:
                 # Earlier quarters are points of a curve, which no test is made of: one run each.
                 for number in range(spec.finetune.seeds if at == 1 else 1):

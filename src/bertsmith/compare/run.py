@@ -99,9 +99,9 @@ def _check(spec: Spec) -> None:
                 recipe = spec.recipe(name)
                 assert recipe is not None
                 corpus = open_corpus(recipe)
-                made = built(recipe, corpus.tokenizer, device="meta")
+                model = built(recipe, corpus.tokenizer, device="meta")
                 for length, _, _ in recipe.lengths():
-                    examples_of(recipe, corpus, length, made.checkpoint.config.segments)
+                    examples_of(recipe, corpus, length, model.checkpoint.config.segments)
         except BertsmithError as error:
             where = f"variants.{name}: "
             raise BertsmithError(f"{where}{str(error).removeprefix(where)}") from error

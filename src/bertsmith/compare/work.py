@@ -121,9 +121,9 @@ class PartRunner:
 
     def model(self, part: ComparisonPart) -> str:
         """The directory of the model that a part is about."""
-        named = self.spec.variants[part.variant].model
-        if named:
-            return named
+        trained_model = self.spec.variants[part.variant].model
+        if trained_model:
+            return trained_model
         trained = ComparisonPart(PRETRAIN, part.variant, part.budget, part.seed)
         folder = self.store.path / trained.key
         return str(folder / ("model" if part.at == 1 else f"model-at-{part.at:g}"))

@@ -109,11 +109,11 @@ class Corpus:
         # Group tokens by shard: sorting 16-bit numbers is a single pass.
         order = np.argsort(shards.astype(np.min_scalar_type(len(self._shards) - 1)), kind="stable")
         bounds = np.searchsorted(shards[order], np.arange(len(self._shards) + 1))
-        found = np.full(len(places), -1, np.int64)
+        tokens = np.full(len(places), -1, np.int64)
         for number in np.flatnonzero(np.diff(bounds)):
             some = order[bounds[number] : bounds[number + 1]]
-            found[some] = self.shard(int(number))[within[some]]
-        return found
+            tokens[some] = self.shard(int(number))[within[some]]
+        return tokens
 
     def _check_files(self, places: Ints) -> None:
         """Raise an error if files were damaged since: truncated ones would crash the process."""

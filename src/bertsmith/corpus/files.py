@@ -32,16 +32,16 @@ class InputFile:
     changed: int  # nanoseconds
 
 
-def find_files(given: Iterable[str | Path], pipes: bool = False) -> tuple[list[InputFile], int]:
+def find_files(paths: Iterable[str | Path], pipes: bool = False) -> tuple[list[InputFile], int]:
     """Return the files, with those in folders in order of name; and the number skipped.
 
     With `pipes`, named pipes are accepted; they can be read only once.
     """
-    found: list[InputFile] = []
+    inputs: list[InputFile] = []
     left = 0
-    if isinstance(given, str | Path):
-        given = [given]
-    for path in map(Path, given):
+    if isinstance(paths, str | Path):
+        paths = [paths]
+    for path in map(Path, paths):
         if not path.is_dir():
             suffix = inner(path).suffix.lower()
             if suffix in OTHERS:
@@ -50,18 +50,18 @@ def find_files(given: Iterable[str | Path], pipes: bool = False) -> tuple[list[I
                     ' line between documents) or .jsonl ({"text": ...} on each line)'
                 )
             kind = KINDS.get(suffix, "text")
-            found.append(_input(path, kind, pipes))
+            inputs.append(_input(path, kind, pipes))
             continue
         inside, others = _folder(path)
-        found += inside
+        inputs += inside
         left += others
-    if not found:
+    if not inputs:
         raise BertsmithError("no files: name text, jsonl or parquet files, or folders of them")
-    return found, left
+    return inputs, left
 
 
 def _folder(folder: Path) -> tuple[list[InputFile], int]:
-    found: list[InputFile] = []
+    inputs: list[InputFile] = []
     left = 0
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or any(
@@ -72,14 +72,14 @@ def _folder(folder: Path) -> tuple[list[InputFile], int]:
         if kind is None:
             left += 1
         else:
-            found.append(_input(path, kind))
-    if not found:
+            inputs.append(_input(path, kind))
+    if not inputs:
         known = ", ".join(KINDS)
         raise BertsmithError(
             f"{folder}: contains no file that ends in {known} (or in these and {PACKED[0]},"
             f" {PACKED[1]}, {PACKED[2]})"
         )
-    return found, left
+    return inputs, left
 
 
 def _input(path: Path, kind: Kind, pipes: bool = False) -> InputFile:

@@ -98,9 +98,9 @@ class Manifest:
     def damaged(self, directory: Path, *, sums: bool) -> list[str]:
         """Return a line for each damaged file; with `sums=False` only sizes are compared."""
         return [
-            found
+            fault
             for name, stored in self.files.items()
-            if (found := complaint(directory / name, stored, sums=sums))
+            if (fault := complaint(directory / name, stored, sums=sums))
         ]
 
 
@@ -196,5 +196,5 @@ class FileChecks:
             self.queue.task_done()
 
     def _compare(self, name: str) -> None:
-        found = complaint(self.directory / name, self.files[name], sums=True)
-        self.fault = self.fault or found
+        fault = complaint(self.directory / name, self.files[name], sums=True)
+        self.fault = self.fault or fault

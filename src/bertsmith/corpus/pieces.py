@@ -106,7 +106,7 @@ def _last_blank(held: bytearray, size: int) -> int:
     for mark in (b"\n\n", b"\n\r\n"):
         if (place := held.rfind(mark, 0, size)) >= 0:
             return place + len(mark)
-    return max((found.end() for found in BLANK.finditer(held, 0, size)), default=0)
+    return max((match.end() for match in BLANK.finditer(held, 0, size)), default=0)
 
 
 def _forced(held: bytearray) -> int:

@@ -80,17 +80,17 @@ def prepare(
     loaded = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
     work = WorkFolder(out)
     with writing(out), work.held():
-        made = _preparation(Path(out), settings, files, loaded, progress)
-        _begin(work, made.plan())
+        job = _preparation(Path(out), settings, files, loaded, progress)
+        _begin(work, job.plan())
         if not is_finished(Path(out)):
             try:
-                made.run(running)
+                job.run(running)
             except BertsmithError:
-                if not any(made.work.glob("*.npz")):  # the first piece failed: for a corrected call
-                    made.discard()
+                if not any(job.work.glob("*.npz")):  # the first piece failed: for a corrected call
+                    job.discard()
                 raise
-        divided = all(one.kind == "text" for one in made.inputs)
-        return replace(made.finish(), text_files=len(made.inputs) if divided else 0)
+        divided = all(one.kind == "text" for one in job.inputs)
+        return replace(job.finish(), text_files=len(job.inputs) if divided else 0)
 
 
 @taking(EngineSettings)
@@ -116,13 +116,13 @@ def add(
         plan = read_table(out / "plan.json", LARGEST) or {}
         if plan.get("rules", RULES) != RULES:
             raise BertsmithError(f"{out}: {SENTENCES['rules']}; prepare the corpus again")
-        made = _preparation(out, settings, files, Tokenizer.load(out / "tokenizer"), progress)
+        job = _preparation(out, settings, files, Tokenizer.load(out / "tokenizer"), progress)
         known = [plan.get("inputs", []), *manifest.additions]
-        made = replace(made, inputs=_new_inputs(made.inputs, known, settings, out))
-        if not made.inputs:
+        job = replace(job, inputs=_new_inputs(job.inputs, known, settings, out))
+        if not job.inputs:
             work.remove()
             return PreparedCorpus(out, manifest.splits, {}, added=0)
-        wanted = made.plan() | {"corpus": manifest.fingerprint()}
+        wanted = job.plan() | {"corpus": manifest.fingerprint()}
         if (
             work.begun()
             and (read_table(work.plan, LARGEST) or {}).get("corpus") == wanted["corpus"]
@@ -133,9 +133,9 @@ def add(
             work.remove()
             work.begin(wanted)
         try:
-            return made.extend(running, manifest)
+            return job.extend(running, manifest)
         except BertsmithError:
-            if not any(made.work.glob("*.npz")):  # the first piece failed: for a corrected call
+            if not any(job.work.glob("*.npz")):  # the first piece failed: for a corrected call
                 work.remove()
             raise
 

@@ -109,9 +109,9 @@ class Workshop:
         """Process a piece of work; the outcome depends on the piece and the settings alone."""
         ledger = Ledger()
         digests: list[bytes] = []
-        found = [self._encode(*batch, ledger) for batch in self._batches(piece, digests, ledger)]
+        batches = [self._encode(*batch, ledger) for batch in self._batches(piece, digests, ledger)]
         tokens, lengths, owners = (
-            np.concatenate([np.zeros(0, dtype), *(batch[part] for batch in found)], dtype=dtype)
+            np.concatenate([np.zeros(0, dtype), *(batch[part] for batch in batches)], dtype=dtype)
             for part, dtype in enumerate((self.dtype, np.dtype(np.uint32), np.dtype(np.int64)))
         )
         counts = np.bincount(owners, minlength=len(digests))  # sentences of each document

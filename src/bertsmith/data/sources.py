@@ -150,8 +150,8 @@ def _file_tables(path: Path, options: Options, ledger: Ledger, size: int) -> Ite
     kind = format_of(path, stream, options)
     if kind == "txt" and options.format != "txt":
         kind = _kind_of_text(stream, options)
-    named = {plain(name) for name in options.columns.values() if not name.isdigit()}
-    headings = options.headings._replace(given=named)
+    column_names = {plain(name) for name in options.columns.values() if not name.isdigit()}
+    headings = options.headings._replace(given=column_names)
     match kind:
         case "csv" | "tsv":
             yield from delimited_tables(

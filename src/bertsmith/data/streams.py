@@ -183,14 +183,14 @@ class Stream:
 def known_encoding(name: str) -> str:
     """The same encoding by its usual name, if it is one of text."""
     try:
-        found = codecs.lookup(name)
+        codec = codecs.lookup(name)
     except (LookupError, ValueError):
         raise BertsmithError(
             f"unknown encoding {name[:40]!r}; examples: utf-8, utf-16, cp1252, latin-1"
         ) from None
-    if not getattr(found, "_is_text_encoding", True):
+    if not getattr(codec, "_is_text_encoding", True):
         raise BertsmithError(f"{name!r} is not an encoding of text")
-    return found.name
+    return codec.name
 
 
 def suffix_of(path: Path) -> str:

@@ -31,15 +31,15 @@ Item = TypeVar("Item")
 def area_items(documents: Sequence[DemoDocument]) -> list[tuple[str, str]]:
     """(text, area) of passages from the areas with most of them, no text twice in any case."""
     texts: dict[str, str] = {}  # by their lower-case form
-    found: dict[str, set[str]] = {}
+    owners: dict[str, set[str]] = {}
     for document in documents:
         for passage in document.passages:
             words = passage.paragraphs[0].split()
             if passage.area and len(words) >= SHORTEST:
                 text = " ".join(words[:LONGEST])
-                found.setdefault(texts.setdefault(text.casefold(), text), set()).add(passage.area)
+                owners.setdefault(texts.setdefault(text.casefold(), text), set()).add(passage.area)
     # What stands in two areas says nothing about either.
-    single = [(text, areas.pop()) for text, areas in found.items() if len(areas) == 1]
+    single = [(text, areas.pop()) for text, areas in owners.items() if len(areas) == 1]
     often = [area for area, _ in Counter(area for _, area in single).most_common(MOST_AREAS)]
     if len(often) < 2:
         raise BertsmithError(
@@ -55,16 +55,16 @@ def name_items(documents: Sequence[DemoDocument], own: bool) -> list[Sentence]:
     Of the library, names are parameters and what is spelled as code; of a person's `own` text,
     words with a capital within a sentence, which a lower-case vocabulary cannot see.
     """
-    found: dict[str, Sentence] = {}
+    sentences: dict[str, Sentence] = {}
     for document in documents:
         for passage in document.passages:
             for text in _sentences(passage):
                 tagged = capitals(text) if own else code_names(text, passage.names)
                 if SHORTEST <= len(tagged) <= LONGEST and any(tag != "O" for _, tag in tagged):
-                    found.setdefault(text, tagged)
-    if len(found) < 20:
+                    sentences.setdefault(text, tagged)
+    if len(sentences) < 20:
         raise BertsmithError("the text has too few sentences with names to train on")
-    return list(found.values())
+    return list(sentences.values())
 
 
 def code_names(text: str, parameters: frozenset[str]) -> Sentence:
@@ -73,8 +73,8 @@ def code_names(text: str, parameters: frozenset[str]) -> Sentence:
     for match in WORD.finditer(text):
         word = match[0]
         called = text[match.end() : match.end() + 1] == "("
-        named = word in parameters and len(word) > 1  # "a" is an article more often
-        code = called or named or word in CONSTANTS or SPELLED.match(word)
+        parameter = word in parameters and len(word) > 1  # "a" is an article more often
+        code = called or parameter or word in CONSTANTS or SPELLED.match(word)
         tagged.append((word, "B-CODE" if code and word[0].isidentifier() else "O"))
     return tagged
 

@@ -50,10 +50,10 @@ def standard_library() -> list[DemoDocument]:
     root = library_root()
     documents = [_module(path, root) for path in sorted(_sources(root))]
     documents += _topics()
-    found = [document for document in documents if document.passages]
-    if not found:
+    with_text = [document for document in documents if document.passages]
+    if not with_text:
         raise BertsmithError(f"{root}: no docstrings in it; give a folder of text with --text")
-    return found
+    return with_text
 
 
 @cache
@@ -114,13 +114,13 @@ def _read(path: Path) -> str:
 
 def paragraphs(text: str) -> list[str]:
     """The paragraphs of a text that are prose, each on one line, without marks of markup."""
-    found = []
+    lines = []
     for block in re.split(r"\n\s*\n", text):
         line = " ".join(MARKS.sub("", block).split())
         plain = sum(letter.isalpha() or letter == " " for letter in line)
         if len(line) >= SHORT and plain >= LETTERS * len(line) and not CODE.search(block):
-            found.append(line)
-    return found
+            lines.append(line)
+    return lines
 
 
 def _sources(root: Path) -> Iterator[Path]:
@@ -161,8 +161,8 @@ def _docstrings(tree: ast.Module, area: str) -> Iterator[DemoPassage]:
 def _parameters(node: ast.AST) -> Iterable[str]:
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return []
-    given = node.args
-    every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+    spec = node.args
+    every = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs, spec.vararg, spec.kwarg]
     return {one.arg for one in every if one is not None} - {"self", "cls"}
 
 

@@ -125,8 +125,8 @@ class Pairs:
 
     def _end(self, token: Numbers, least: Numbers, last: Numbers) -> Numbers:
         """Return the first sentence of the document that begins at a token or later."""
-        found = np.searchsorted(self.corpus.sentence_starts, token, "left")
-        return np.minimum(np.maximum(found, least), last)
+        sentence = np.searchsorted(self.corpus.sentence_starts, token, "left")
+        return np.minimum(np.maximum(sentence, least), last)
 
     def _elsewhere(
         self, samples: Numbers, document: Numbers, wanted: Numbers

@@ -163,8 +163,8 @@ class Compared:
         else:
             kind = "text" if self.task.head is None else self.task.name
             portions = open_data(data, kind, **options).portions()
-            found = (one for part in portions for one in part.examples if one is not None)
-            self.examples = list(islice(found, limit or COMPARED))
+            examples = (one for part in portions for one in part.examples if one is not None)
+            self.examples = list(islice(examples, limit or COMPARED))
         texts = [text for one in self.examples for text in one.texts]
         self.texts = list(dict.fromkeys(texts))[:COMPARED]
         self.predicted = self._values(plain)

@@ -143,15 +143,15 @@ def _beside(folder: Path, family: TokenizerFamily | None) -> Beside:
     with guarded(f"the added tokens in {folder} cannot be read"):
         if "added_tokens_decoder" in config:
             decoder = config["added_tokens_decoder"].items()
-            found = [(_id(index), _added_token(value)) for index, value in decoder]
+            numbered = [(_id(index), _added_token(value)) for index, value in decoder]
         else:
             special = _stated(config).values()
-            found = [
+            numbered = [
                 (_id(index), AddedToken(token, normalized=token not in special))
                 for token, index in listed.items()
             ]
-        found.sort(key=lambda entry: entry[0])
-        added = {token.content: (index, token) for index, token in found}
+        numbered.sort(key=lambda entry: entry[0])
+        added = {token.content: (index, token) for index, token in numbered}
     return Beside(config, added, family or _declared(folder, config), [])
 
 
@@ -185,8 +185,8 @@ def _content(value: object) -> str | None:
 
 def _stated(config: Mapping[str, Any]) -> dict[Role, str]:
     """Return the special tokens that a config names."""
-    found = {role: _content(config.get(f"{role}_token")) for role in ROLES}
-    return {role: token for role, token in found.items() if token}
+    tokens = {role: _content(config.get(f"{role}_token")) for role in ROLES}
+    return {role: token for role, token in tokens.items() if token}
 
 
 def _settings(config: Mapping[str, Any]) -> PipelineSettings:

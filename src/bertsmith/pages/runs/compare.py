@@ -93,8 +93,8 @@ class RunComparison:
         return drawn
 
     def _series(self, key: str, scale: float = 1.0) -> list[Series]:
-        named = zip(self.names, self.runs, strict=True)
-        return [Series(name, _by_tokens(run, key, scale), dots=HELD in key) for name, run in named]
+        pairs = zip(self.names, self.runs, strict=True)
+        return [Series(name, _by_tokens(run, key, scale), dots=HELD in key) for name, run in pairs]
 
     def _baselines(self, term: str) -> list[Reference]:
         """One line where all runs share it, else one for each."""
