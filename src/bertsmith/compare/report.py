@@ -1,4 +1,4 @@
-"""report.html: the page of a comparison."""
+"""report.html: the page of a comparison, with examples on which variants disagree."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""`compare`: run every part of a comparison that is not finished, then write the report."""
+"""`compare`: run all parts that are not finished, in parallel processes, then write the report."""
 
 import multiprocessing
 import os

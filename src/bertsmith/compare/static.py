@@ -1,4 +1,4 @@
-"""Published sizes without training: parameters, operations, memory, and speed measured here."""
+"""Published sizes without training: parameters, operations, memory and speed; their page."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence

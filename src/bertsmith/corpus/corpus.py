@@ -48,7 +48,7 @@ class Corpus:
     def open(cls, directory: str | Path, split: str = "train", *, check: bool = False) -> Corpus:
         """Open a split; all file sizes are verified, and with `check` all SHA-256 sums too.
 
-        Otherwise the sum of each file is compared when it is first used: see `Sums`.
+        Otherwise the sum of each file is compared when it is first used: see `FileChecks`.
         """
         directory = Path(directory)
         manifest = Manifest.read(directory)

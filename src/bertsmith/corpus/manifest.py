@@ -1,4 +1,4 @@
-"""The manifest of a corpus: settings, counts, and the SHA-256 sum of every file."""
+"""The manifest of a corpus, with a SHA-256 sum of every file, and checks of files against it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One piece of work: raw bytes → documents → sentences → token ids."""
+"""One piece of work: raw bytes → documents, cleaned and filtered → sentences → token ids."""
 
 from __future__ import annotations
 

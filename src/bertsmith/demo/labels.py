@@ -1,4 +1,4 @@
-"""Labels from the text itself: areas of the library, and names in code."""
+"""The data of the demo: its text, with labels that the text itself has, and example sentences."""
 
 import csv
 import random

@@ -1,13 +1,11 @@
 """Masked-LM scores of a model on plain text: loss, accuracy, perplexity, pseudo-perplexity."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -17,12 +15,10 @@ from bertsmith.batch import Batch
 from bertsmith.data.streams import Stream, suffix_of
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Masking, Sequences
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Model
 from bertsmith.tasks.read import known_formats, open_data, task_of_format
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
 
 CHARACTERS, TOKENS = 1 << 20, 1 << 19  # that are held at once
 ROWS = 4096  # logits that are computed at once

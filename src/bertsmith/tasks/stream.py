@@ -1,12 +1,10 @@
 """Predictions for the rows of any source, portion by portion, in bounded memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bertsmith.data.predictions import merged, open_predictions
 from bertsmith.data.tables import PORTION
@@ -14,10 +12,6 @@ from bertsmith.infer.loaded import LoadedModel
 from bertsmith.tasks.read import Data, open_data
 from bertsmith.tasks.registry import task_of
 from bertsmith.tasks.task import Prediction, Task
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
-    from bertsmith.tasks.task import Task
 
 FEW = 32  # examples at once that are explained, which takes long
 
