@@ -273,8 +273,8 @@ def three_poolings() -> str:
     parts += [d.box(130, 10, 120, 36, "pooler:\ntanh(W [CLS] + b)", "small")]
     parts += [d.box(73 + 63 * n, 70, 55, 24, "vector", "small") for n in range(5)]
     parts += [d.box(260, 10, 120, 36, "mean of all")]
-    parts += [d.arrow(37, 70, 37, 48), '<path class="arrow" d="M37 60H190V54"/>', d.arrow(190, 60, 190, 48)]
-    parts += [d.arrow(320, 68, 320, 48)]
+    parts += [d.arrow(x, 70, x, 48) for x in (37, 320)] + [d.arrow(190, 60, 190, 48)]
+    parts.append('<path class="arrow" d="M37 60H190V54"/>')
     return d.picture(392, 190, parts, "Three ways from the vectors of all tokens to one vector")
 
 
@@ -467,8 +467,8 @@ DRAWN: dict[str, Any] = {
     one.__name__.replace("_", "-"): one
     for one in (
         *(architecture, encoder_decoder, padding, pieces, embedding_sum, positions, attention),
-        *(notable, masking, loss, pairs, four_heads, three_poolings, bank, heads, variants, negation, step),
-        *(cross_and_bi, distillation, context, pooling),
+        *(notable, masking, loss, pairs, four_heads, three_poolings, bank, heads, variants),
+        *(negation, step, cross_and_bi, distillation, context, pooling),
     )
 }
 for NAME, LABEL in {
