@@ -105,7 +105,7 @@ def main() -> None:
     torch.set_num_threads(1)
     done = film(given.run, given.html)
     results: dict[str, Any] = {
-        "what": "the film of a tiny-bert run in headless Chromium, opened as a file",
+        "what": "the film of a run in headless Chromium, opened as a file",
         "scheduling": SCHEDULING[os.sched_getscheduler(0)],
         "cpu": cpu_name(),
         "cores": os.cpu_count(),
