@@ -363,6 +363,20 @@ def negation() -> str:
     return d.bars(rows, "“bird” is as probable after “not a” as after “a”")
 
 
+def one_step() -> str:
+    """What a training step does, forward and back."""
+    words = ["She drank a cup of [MASK].", "BERT", "a probability for each token"]
+    parts = []
+    for n, line in enumerate([*words, "loss: −log p(tea)"]):
+        parts.append(d.box(4, 10 + 56 * n, 186, 32, line))
+        if n < 3:
+            parts.append(d.arrow(97, 42 + 56 * n, 97, 65 + 56 * n))
+    parts += [d.box(222, 172, 174, 44, "backward: a gradient\nfor each weight")]
+    parts += [d.box(222, 60, 174, 44, "update: weight − rate\n× gradient")]
+    parts += [d.arrow(190, 194, 220, 194), d.arrow(309, 172, 309, 106), d.arrow(222, 82, 192, 82)]
+    return d.picture(400, 222, parts, "A training step: forward to the loss, back to the weights")
+
+
 def step() -> str:
     """The probabilities of one mask before and after one step, as the chapter computes them."""
     import torch
@@ -468,7 +482,7 @@ DRAWN: dict[str, Any] = {
     for one in (
         *(architecture, encoder_decoder, padding, pieces, embedding_sum, positions, attention),
         *(notable, masking, loss, pairs, four_heads, three_poolings, bank, heads, variants),
-        *(negation, step, cross_and_bi, distillation, context, pooling),
+        *(negation, one_step, step, cross_and_bi, distillation, context, pooling),
     )
 }
 for NAME, LABEL in {

@@ -18,6 +18,9 @@ CHAPTERS = sorted(set(GUIDE.glob("*.md")) - {GUIDE / "index.md", GUIDE / "glossa
 BLOCK = re.compile(r"```(python|console)\n(.*?)```", re.DOTALL)
 ASKED = re.compile(r"\*\*What\s+do\s+you\s+expect")
 END = "## What to remember"
+DRAWN = re.compile(  # pictures that show what was measured
+    r"pictures/(step|bank|context|negation|pooling|learning-rate|warm-up|batch|masking-rate|loss|positions)\.svg"
+)
 
 
 def names(page: Path) -> str:
@@ -42,9 +45,10 @@ def test_form(page: Path) -> None:
     assert "![" in opening, "no picture at the beginning"
     lesson, _, rest = text.partition("## Exercises")
     for section in re.split(r"^## ", lesson, flags=re.MULTILINE):
-        first = next((block for block in BLOCK.finditer(section) if results(block)), None)
-        if first:
-            assert ASKED.search(section[: first.start()]), section[:60]
+        first = [block for block in BLOCK.finditer(section) if results(block)][:1]
+        first += [*DRAWN.finditer(section)][:1]
+        for result in first:
+            assert ASKED.search(section[: result.start()]), section[:60]
     exercises = re.findall(r"<details><summary>(\d)\. .*?</summary>(.*?)</details>", rest, re.S)
     assert [number for number, _ in exercises] == ["1", "2", "3"]
     for number, solution in exercises:
