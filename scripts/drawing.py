@@ -32,8 +32,9 @@ SITE = f".pic{{{LIGHT}}}\n[data-md-color-scheme=slate] .pic{{{DARK}}}\n{RULES}\n
 
 def picture(width: int, height: int, parts: Sequence[str], label: str) -> str:
     """A whole picture; `label` is read aloud instead of it. A narrow one fits a phone unscaled."""
-    kind = "pic chart" if width <= 400 else "pic"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="{kind}" viewBox="0 0 {width} {height}"'
+    narrow = ' data-narrow=""' if width <= 400 else ""
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="pic"{narrow}'
+    head += f' viewBox="0 0 {width} {height}"'
     head += f' style="max-width:{width}px" role="img" aria-label="{escape(label)}">'
     return "\n".join([head, f"<style>{STYLE}</style>", *parts, "</svg>\n"])
 
