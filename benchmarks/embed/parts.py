@@ -1,6 +1,6 @@
 """Models and files as parts of a few megabytes, for machines that take small files only.
 
-    python benchmarks/embed/parts.py split SOURCE... --out PARTS [--int8] [--size 15] [--group 50]
+    python benchmarks/embed/parts.py split SOURCE... --out PARTS [--int8] [--size 13] [--group 52]
     python benchmarks/embed/parts.py join PARTS --out FOLDER
 
 A folder of a model is stored in float16, or with `--int8` with its matrices in eight bits and a
@@ -70,7 +70,7 @@ def prepared(source: Path, place: Path, int8: bool) -> None:
 
 
 def split(
-    sources: list[Path], out: Path, size: float = 15, group: float = 50, int8: bool = False
+    sources: list[Path], out: Path, size: float = 13, group: float = 52, int8: bool = False
 ) -> list[Path]:
     """Write folders and files to parts of `size` MiB, in folders of `group` MiB; their paths."""
     content = io.BytesIO()
@@ -125,8 +125,8 @@ def main() -> None:
     parser.add_argument("what", choices=("split", "join"))
     parser.add_argument("paths", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--size", type=float, default=15, help="MiB of a part")
-    parser.add_argument("--group", type=float, default=50, help="MiB of a folder of parts")
+    parser.add_argument("--size", type=float, default=13, help="MiB of a part")
+    parser.add_argument("--group", type=float, default=52, help="MiB of a folder of parts")
     parser.add_argument("--int8", action="store_true", help="round the matrices of models")
     given = parser.parse_args()
     if given.what == "join":
