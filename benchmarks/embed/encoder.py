@@ -47,6 +47,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -239,9 +240,10 @@ def plan(given: argparse.Namespace) -> dict[str, Any]:
 
 
 class Clock:
-    """The time of the first step, and of the end of every epoch."""
+    """The time of the first step, and of the end of every epoch; stops a run after some."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 0) -> None:
+        self.most = most
         self.began, self.first, self.ends = time.monotonic(), 0.0, list[float]()
         self.steps = 0
 
@@ -254,6 +256,8 @@ class Clock:
         """An epoch is done."""
         self.ends.append(time.monotonic())
         print(json.dumps(row), f"{self.ends[-1] - self.began:.0f} s", flush=True)
+        if len(self.ends) == self.most:
+            raise KeyboardInterrupt
 
 
 def distilled(given: argparse.Namespace, texts: Path, out: Path | None, **more: Any) -> Any:
@@ -287,8 +291,9 @@ def probe(given: argparse.Namespace) -> None:
     began, seen = time.monotonic(), list[tuple[int, float]]()
     for size in (few, few, len(lines)):
         path.write_text("".join(lines[:size]), "utf-8")
-        clock = Clock()
-        distilled(given, path, None, epochs=3, watch=clock)
+        clock = Clock(3)
+        with suppress(KeyboardInterrupt):  # the student is not compared with its teachers
+            distilled(given, path, None, epochs=4, watch=clock)
         seen.append((sum(counts[:size]), clock.first - clock.began))
     (_, _), (fewer, sooner), (more, later) = seen
     each = max(0.0, later - sooner) / max(1, more - fewer)
@@ -296,7 +301,7 @@ def probe(given: argparse.Namespace) -> None:
     epochs = [after - before for before, after in pairwise(clock.ends)]
     result = {
         "texts": int(texts),
-        "seconds of a step": min(epochs) / (clock.steps // 3),
+        "seconds of a step": min(epochs) / (clock.steps // 4),
         "seconds before the first step": sooner + each * (texts - fewer),
         "seconds of the probe": time.monotonic() - began,
     }
