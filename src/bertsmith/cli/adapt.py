@@ -38,8 +38,8 @@ def adapt(
     """Adapt the model of an index to its documents, without labels.
 
     A linear map of the vectors is learned, by which titles, headings, items of lists, links and
-    sentences are near to their texts. Documents that are held out, or judged queries, are searched with
-    the old and the new model. Without a gain in nDCG@10 of hybrid search nothing is written.
+    sentences are near to their texts. Documents that are held out, or judged queries, are searched
+    with the old and the new model. Without a gain in nDCG@10 of hybrid search nothing is written.
     """
     from bertsmith.search import adapt as run
     from bertsmith.search.evaluate import read_judgements, read_queries
