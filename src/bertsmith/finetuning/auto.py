@@ -48,13 +48,13 @@ PROBE = 3  # steps by which the time of a training is estimated
 # of a linear layer on an encoder's vectors, and a named sentence encoder to that of the package.
 # Chosen on IMDb and SubjQA, which no result is reported on.
 GAIN, UNKNOWN = (0.03, 0.04), (0.0, math.inf)
-FEW = (
-    100  # rows of which contrastive training is no worse than that of all weights, on the same sets
-)
+FEW = 100  # rows up to which contrastive training is no worse than that of all weights, on those
 DRAWS = 200  # bootstrap samples of a difference
 WARM_BATCH, WARM_EPOCHS = 64, 8  # of contrastive training, at most
 TUNED_EPOCHS = 10  # of all weights, after the last layer was fitted, at most
-TUNED_STEPS = 500  # of all weights, at most, where contrastive training does not apply
+# Of all weights, at most, where contrastive training does not apply. Chosen on 40 sentences of
+# WikiAnn (English): F1 27.8 after 30 steps, 32.9 after 180; the linear layer alone has 13.2.
+TUNED_STEPS = 200
 TEMPERATURE = 0.1  # of contrastive training
 SPARE = 0.9  # of the time that is left, which may be planned for
 
