@@ -42,8 +42,9 @@ class Told(Nobody):
 def test_the_best_is_an_ordinary_model(
     base: Base, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertsmith.finetuning.auto.FEW", 40)  # rows: all ways are tried
-    monkeypatch.setattr("bertsmith.finetuning.auto.FOLDS", 2)
+    few = {"FEW": 40, "FOLDS": 2, "WARM_EPOCHS": 2, "TUNED_EPOCHS": 2}  # all ways are tried
+    for name, value in few.items():
+        monkeypatch.setattr(f"bertsmith.finetuning.auto.{name}", value)
     out, train = tmp_path / "out", write("train.jsonl", labelled(40))
     told = Told(out)
     test = write("test.jsonl", labelled(12))
@@ -64,6 +65,7 @@ def test_the_best_is_an_ordinary_model(
     assert report["chosen"] == max(models, key=lambda one: one["estimate"])["name"]
     assert told.there[-1]  # the first model was there before the last was fitted
     assert any("auto: chose" in note for note in result.notes)
+    assert not any("few examples" in one or "the epoch" in one for one in result.notes)
     assert "auto: chose" in (out / "report.html").read_text("utf-8")
 
 
@@ -155,7 +157,7 @@ def test_as_many_epochs_as_the_time_allows(
     else:
         with pytest.raises(OutOfTime):
             Choice._contrastive(compared, way, compared.data, seconds)
-    assert way.epochs == epochs
+    assert (way.settings.epochs if way.settings else 0) == epochs
 
 
 def choice(base: Base, write: Write, count: int) -> Choice:

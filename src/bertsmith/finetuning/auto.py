@@ -27,7 +27,7 @@ from bertsmith.finetuning.frozen import FastLearner, FrozenEncoder, StoredVector
 from bertsmith.finetuning.history import History, Nobody
 from bertsmith.finetuning.plan import Plan
 from bertsmith.finetuning.result import Run
-from bertsmith.finetuning.settings import rate_for
+from bertsmith.finetuning.settings import Settings, rate_for
 from bertsmith.finetuning.tuning import Tuning
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.intervals import drawn_weights
@@ -122,7 +122,7 @@ class Candidate:
     writable: bool = True  # as a model directory
     predictions: dict[int, Prediction] = field(default_factory=dict)  # by the example's number
     seconds: float = 0.0
-    epochs: int = 0  # of a slow way, as many as the time allows: known after its first steps
+    settings: Settings | None = None  # of a slow way, with as many epochs as the time allows
     note: str = "no time left"  # where there are no predictions
     score: float = -math.inf
     estimate: float = -math.inf  # the score that is expected, by which candidates are compared
@@ -237,8 +237,8 @@ class Choice:
         seconds: float,
     ) -> None:
         """Train all weights for so many epochs, or for as many as so many seconds allow."""
-        settings = self.plan.settings.changed(
-            epochs=own.epochs or epochs,
+        settings = own.settings or self.plan.settings.changed(
+            epochs=epochs,
             batch_size=size,
             optimizer="adamw",
             matrix_learning_rate=0.0,
@@ -247,23 +247,23 @@ class Choice:
             head_epochs=0,
             freeze="none",
             trained="all",
+            keep="last",
         )
         for number, block in enumerate(bert.model.encoder.blocks):
             block.requires_grad_(number != bert.added)
         bert.model.encoder.embedding.requires_grad_(True)
         bert.model.encoder.norm.requires_grad_(True)
         samples = training.samples(bert, training.dataset.examples)
-        if not own.epochs:
+        if own.settings is None:
             before = {name: one.clone() for name, one in bert.model.state_dict().items()}
             limit = Limit(seconds, PROBE)
             with suppress(OutOfTime):
                 Tuning(bert, training, samples, settings, None, limit).run()
             bert.model.load_state_dict(before)
             steps = (seconds * SPARE - (monotonic() - limit.began)) / limit.pace
-            own.epochs = max(0, min(epochs, int(steps // -(-len(samples) // size))))
-            settings = settings.changed(epochs=max(1, own.epochs))
-            if not own.epochs:
+            if steps < (each := -(-len(samples) // size)):
                 raise OutOfTime
+            own.settings = settings = settings.changed(epochs=min(epochs, int(steps // each)))
         Tuning(bert, training, samples, settings, None, Limit(seconds)).run()
         bert.model.requires_grad_(False).eval()
         bert.store.clear()
@@ -352,7 +352,8 @@ class Choice:
         scores = {"dev": dev.scores, "test": None if test is None else test.scores}
         seconds = monotonic() - self.began
         history = History(examples=len(self.data), seconds=seconds)
-        run = Run(self.plan.settings, history, scores, bert, dev, test)
+        settings = best.settings or self.plan.settings.changed(epochs=1, keep="last")
+        run = Run(settings, history, scores, bert, dev, test)
         content = {
             "chosen": best.name,
             "metric": self.metric,
