@@ -87,11 +87,23 @@ class Program:
     def __init__(self, encoder: Encoder, weight_type: str = "int8") -> None:
         self.encoder, self.weight_type = encoder, weight_type
         self.sessions: dict[bool, tuple[Any, Graph]] = {}
-        self.parts: list[Any] = []  # modules and weights that the sessions were made of
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget the sessions, and what they were made of."""
+        self.sessions = {}
+        self.places: list[dict[str, Any]] = []  # each part is in one of these, under its name
+        self.names: list[str] = []
+        self.parts: list[Any] = []
+        self.hooks: list[Any] = []
+        self.weights: list[Tensor] = []  # which count their changes
         self.versions: list[int] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "sessions": {}, "parts": []}  # a copy makes its own
+        return {"encoder": self.encoder, "weight_type": self.weight_type}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc] # a copy makes its own sessions
 
     def takes(self, layout: Layout) -> bool:
         """Does it run such a batch? Nothing that has hooks, which torch must call."""
@@ -99,19 +111,27 @@ class Program:
 
     def _is_current(self) -> bool:
         """Forget the sessions if a part of the encoder has changed; False if one has hooks."""
-        modules: list[Any] = [self.encoder.blocks, self.encoder.norm]
-        weights: list[Tensor] = []
-        for module in modules:  # which grows
-            if module._forward_hooks or module._forward_pre_hooks:
-                return False
-            modules += [one for one in module._modules.values() if one is not None]
-            weights += [one for one in module._parameters.values() if one is not None]
-        parts = [*modules, *weights]
-        versions = [0 if one.is_inference() else one._version for one in weights]
-        same = versions == self.versions and len(parts) == len(self.parts)
-        if not (same and all(map(is_, parts, self.parts))):
-            self.sessions, self.parts, self.versions = {}, parts, versions
-        return True
+        found = map(dict.get, self.places, self.names)
+        same = bool(self.parts) and all(map(is_, found, self.parts))
+        if not same or [one._version for one in self.weights] != self.versions:
+            self.forget()
+            self._look(self.encoder.blocks)
+            self._look(self.encoder.norm)
+            self.versions = [one._version for one in self.weights]
+        return not any(self.hooks)
+
+    def _look(self, module: nn.Module) -> None:
+        """Note all parts of a module."""
+        self.hooks += [module._forward_hooks, module._forward_pre_hooks]
+        for place in (module._modules, module._parameters):
+            for name, part in place.items():
+                self.places.append(place)
+                self.names.append(name)
+                self.parts.append(part)
+                if isinstance(part, nn.Module):
+                    self._look(part)
+                elif part is not None and not part.is_inference():
+                    self.weights.append(part)
 
     def session(self, padded: bool) -> tuple[Any, Graph]:
         """The session for sequences that are padded in attention, or for others."""
