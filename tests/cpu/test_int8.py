@@ -422,6 +422,19 @@ def test_texts_without_labels(plain: Path, tmp_path: Path) -> None:
     assert proof.agreement > 0.9
 
 
+def test_predicted_numbers_are_compared_by_their_vectors(tmp_path: Path) -> None:
+    """Two numbers are never equal, so there is no agreement."""
+    bert = tiny(("classify",), id2label={"0": "score"}, problem_type="regression")
+    bert.save(tmp_path / "m")
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:20]))
+    proof = quantize(tmp_path / "m", tmp_path / "q", data=tmp_path / "texts.txt").proof
+    assert proof is not None
+    assert proof.measure == "cosine"
+    assert proof.agreement is None
+    assert proof.largest_change is not None
+    assert proof.lost == pytest.approx(100 * (1 - proof.cosine["mean"]))
+
+
 def test_outlier_channels_are_mended_or_refused(plain: Path, tmp_path: Path) -> None:
     spoiled = spoil(plain)
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
