@@ -205,8 +205,9 @@ class Compared:
             return QuantizationProof(len(self.texts), lost, "cosine", **about)
         if self.scored is None:
             about |= agreement(self.predicted, self._values(int8))
+            measure = "agreement" if "agreement" in about else "cosine"  # numbers are never equal
             lost = 100 * (1 - about.get("agreement", float(cosines.mean())))
-            return QuantizationProof(len(self.predicted), lost, "agreement", **about)
+            return QuantizationProof(len(self.predicted), lost, measure, **about)
         result = evaluate(int8, self.dataset)
         metric = self.scored.task.metrics(self.dataset)[0]
         paired = compare(self.scored, result, metric)
