@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, SettingError
 from bertsmith.finetuning.calibrate import Wanted, calibrate
 from bertsmith.finetuning.defaults import learned_from
 from bertsmith.finetuning.history import Watcher, progress_bar
@@ -26,6 +27,9 @@ from bertsmith.tasks.evaluate import Evaluation, evaluate, keep_settings, labell
 from bertsmith.tasks.splits import Splits
 from bertsmith.tasks.training import Sample, Training
 from bertsmith.train.distributed import Ranks
+from bertsmith.train.loggers import LoggedRun, LoggerNames, Loggers, check_loggers
+
+LOGS = ".logs"  # of a folder beside the model
 
 
 @dataclass(frozen=True)
@@ -44,10 +48,23 @@ class Plan:
     progress: bool | None = None  # a bar, where there is no `watch`; None: on a terminal
     calibration: Wanted | None = None
     baseline: bool = False  # is the result compared with a baseline?
+    log: LoggerNames = ()  # loggers of each run
+    place: Path | None = None  # of their files
     adapter: bool = False  # is only an adapter written, without the model?
     notes: tuple[str, ...] = ()
     same: Mapping[str, Any] = field(default_factory=dict)  # what else must be equal on resume
     compared: Callable[[Run], dict[str, Any]] | None = None  # a student beside its teacher
+
+    def loggers(self, settings: Settings) -> Loggers:
+        """The loggers of a run with these settings."""
+        if not self.log or self.place is None or not self.ranks.first:
+            return Loggers()
+        rate, epochs = f"rate {settings.learning_rate:g}", f"{settings.epochs} epochs"
+        what = [f"seed {settings.seed}"] * (self.seeds > 1) + [rate, epochs] * bool(self.grid)
+        folder = self.place.joinpath(*filter(None, [", ".join(what)]))
+        say = getattr(self.watch, "say", lambda message: None)
+        name = " ".join([self.place.name.removesuffix(LOGS), ", ".join(what)]).strip()
+        return Loggers(self.log, LoggedRun(folder, name, settings.model_dump()), say)
 
 
 @dataclass(frozen=True)
@@ -75,6 +92,15 @@ class Runs:
         if swept:
             return replace(better, sweep=self.sweep + one)
         return replace(better, seeds=self.seeds + one)
+
+
+def logs_of(log: LoggerNames, out: str | Path | None) -> Path | None:
+    """The folder of loggers' files, beside an output directory; the loggers are checked."""
+    check_loggers(log)
+    if log and out is None:
+        raise SettingError("loggers keep files beside the model: give it a place with out")
+    place = Path(os.path.realpath(out or "."))
+    return place.with_name(place.name + LOGS) if log else None
 
 
 class Stopped(KeyboardInterrupt):
@@ -160,12 +186,13 @@ def _trained(plan: Plan, settings: Settings, work: Work | None) -> Run:
 
     scored = None if plan.splits.dev is None else look
     state = None if work is None else work.state(settings)
-    tuning = Tuning(bert, training, samples, settings, scored, None, state, plan.ranks)
+    loggers = plan.loggers(settings)
+    tuning = Tuning(bert, training, samples, settings, scored, None, state, plan.ranks, loggers)
     graphics = [bert.device] if bert.device.type == "cuda" else []
     bar = plan.progress if plan.ranks.first else False
     watch = progress_bar(bar) if plan.watch is None else nullcontext(plan.watch)
     try:
-        with torch.random.fork_rng(graphics), watch as tuning.watch:  # the caller's draws stay
+        with torch.random.fork_rng(graphics), watch as tuning.watch, loggers:  # draws stay
             tuning.run()
         return finish()
     except KeyboardInterrupt:

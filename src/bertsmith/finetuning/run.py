@@ -19,7 +19,15 @@ from bertsmith.finetuning.defaults import SWEPT, chosen_settings
 from bertsmith.finetuning.folds import across_folds, check_folds
 from bertsmith.finetuning.frozen import FrozenEncoder
 from bertsmith.finetuning.history import Watcher
-from bertsmith.finetuning.plan import Plan, Runs, Stopped, calibrated, train_all, with_model
+from bertsmith.finetuning.plan import (
+    Plan,
+    Runs,
+    Stopped,
+    calibrated,
+    logs_of,
+    train_all,
+    with_model,
+)
 from bertsmith.finetuning.result import Result, Run, described, write_result
 from bertsmith.finetuning.settings import Settings, check_seeds
 from bertsmith.finetuning.setup import open_fresh
@@ -43,6 +51,7 @@ from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.splits import Splits, read_splits
 from bertsmith.tasks.training import LEARNED
 from bertsmith.train.distributed import Ranks
+from bertsmith.train.loggers import LoggerNames
 
 BASELINE_ROWS = 5000  # of a training file, by which the baseline of vectors is fitted
 
@@ -68,6 +77,7 @@ def finetune(
     overwrite: bool = False,
     resume: bool = False,
     adapter: bool = False,
+    log: LoggerNames = (),
     own_settings: bool = True,
     watch: Watcher | None = None,
     progress: bool | None = None,
@@ -85,11 +95,13 @@ def finetune(
     true one so often. `corrections` is a file of decisions about rows whose label may be wrong,
     as `check` writes it. `folds` (5) cross-validates, and then trains on all rows. With `adapter`
     only what LoRA trained is written, in PEFT's layout, instead of a model with it.
+    `log` names loggers (tensorboard, wandb, mlflow), whose files are in `out`.logs.
     `own_settings=False` ignores the settings in the model's bertsmith.json. `progress` shows a bar,
     by default on a terminal or in notebooks.
     """
     if out is not None:
         check_out(out, overwrite, resume)
+    place = logs_of(log, out)
     trials = picked(TrialSettings, given)
     check_seeds(trials.seeds)
     demand_data(data)
@@ -135,6 +147,8 @@ def finetune(
         calibration=calibration,
         baseline=out is not None,
         adapter=adapter,
+        log=log,
+        place=place,
         notes=tuple(reasons),
     )
     check_trials(plan, trials, resume)
@@ -150,6 +164,7 @@ def check_trials(plan: Plan, trials: TrialSettings, resume: bool) -> None:
         "resume": resume,
         "adapter": plan.adapter and trials.auto,
         "calibrate": trials.calibrate and bool(trials.folds),
+        "log": bool(plan.log),
     }
     way = "auto" if trials.auto else "folds"
     for name, given in others.items():
