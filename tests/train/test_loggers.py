@@ -1,7 +1,8 @@
 """Loggers: what their own libraries read back, offline."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     about = LoggedRun(tmp_path / "run", "a run", {"train": {"steps": 9}, "text": "x" * 600})
     for steps, finished in ((range(1, 4), False), (range(3, 6), True)):
-        with Loggers(["mlflow"], about) as loggers:
+        with Loggers(["mlflow"], about, pytest.fail) as loggers:
             loggers.start(steps[0] - 1)
             for step in steps:
                 loggers.log({"step": step, "loss": step / 2}, {"seconds": 1, "tokens": 5})
@@ -128,28 +129,40 @@ def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Loggers(["mlflow"], about).start(0)
 
 
+def records(data: bytes) -> Iterator[bytes]:
+    """The records of a file of wandb, which has the layout of LevelDB's logs after 7 bytes."""
+    place, parts = 7, b""
+    while place < len(data):
+        left = 32768 - place % 32768  # in a block, whose last bytes may be too few for a header
+        if left < 7:
+            place += left
+            continue
+        size, kind = struct.unpack("<HB", data[place + 4 : place + 7])
+        parts, place = parts + data[place + 7 : place + 7 + size], place + 7 + size
+        if kind in (1, 4):  # whole, or its last part
+            yield parts
+            parts = b""
+
+
 def test_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An offline run, read back with wandb's own reader."""
+    """An offline run, whose records are read with wandb's own messages."""
     wandb = pytest.importorskip("wandb")
     from wandb.proto.wandb_internal_pb2 import Record
-    from wandb.sdk.internal.datastore import DataStore
 
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
     about = LoggedRun(tmp_path / "run", "a run", {"train": {"steps": 9}})
-    with Loggers(["wandb"], about) as loggers:
+    with Loggers(["wandb"], about, pytest.fail) as loggers:
         loggers.start(0)
         for step in range(1, 4):
             loggers.log({"step": step, "loss": step / 2}, {"seconds": 1, "tokens": 5})
         loggers.finished = True
     assert wandb.run is None
     (path,) = (tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb")
-    store, rows, config, ended = DataStore(), [], {}, None
-    store.open_for_scan(str(path))
-    while data := store.scan_data():
-        record = Record()
-        record.ParseFromString(data)
+    rows, config, ended = [], {}, None
+    for data in records(path.read_bytes()):
+        record = Record.FromString(data)
         kind = record.WhichOneof("record_type")
         if kind == "run":
             name = record.run.display_name, record.run.project

@@ -128,7 +128,7 @@ class WeightsAndBiases:
     def close(self, finished: bool) -> None:
         """Wait until everything is sent or stored."""
         if self.run is not None:
-            self.run.finish(exit_code=0 if finished else 1, quiet=True)
+            self.run.finish(exit_code=0 if finished else 1)
 
 
 class MLflow:
