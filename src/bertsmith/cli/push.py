@@ -12,9 +12,7 @@ from bertsmith.cli.declare import argument, flag, option
 
 
 def push(
-    run: Path = argument(
-        ..., "A model directory, an adapter or a pre-training run."
-    ),
+    run: Path = argument(..., "A model directory, an adapter or a pre-training run."),
     repo: str = argument(..., "The repository of the hub: USER/NAME."),
     public: bool = flag("--public", "Make a new repository public; by default it is private."),
     revision: str | None = option(None, "Upload to this branch, made if it is new."),

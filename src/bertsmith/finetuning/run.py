@@ -14,6 +14,7 @@ from typing import Any
 from bertsmith.checkpoint import built_in
 from bertsmith.errors import BertsmithError, SettingError
 from bertsmith.finetuning.auto import Choice, Chosen, auto_notes
+from bertsmith.finetuning.average import sentence
 from bertsmith.finetuning.calibrate import Wanted, reserved_rows
 from bertsmith.finetuning.defaults import SWEPT, chosen_settings
 from bertsmith.finetuning.folds import across_folds, check_folds
@@ -149,6 +150,7 @@ def finetune(
         adapter=adapter,
         log=log,
         place=place,
+        average=trials.average,
         notes=tuple(reasons),
     )
     check_trials(plan, trials, resume)
@@ -165,7 +167,14 @@ def check_trials(plan: Plan, trials: TrialSettings, resume: bool) -> None:
         "adapter": plan.adapter and trials.auto,
         "calibrate": trials.calibrate and bool(trials.folds),
         "log": bool(plan.log),
+        "average": plan.average,
     }
+    if plan.average:
+        if plan.splits.dev is None:
+            raise BertsmithError("average needs a dev file or held-out examples")
+        if trials.sweep or plan.settings.trained == "lora":
+            other = "sweep" if trials.sweep else "LoRA, whose updates are products"
+            raise BertsmithError(f"average cannot be combined with {other}")
     way = "auto" if trials.auto else "folds"
     for name, given in others.items():
         if given and (trials.auto or trials.folds):
@@ -276,6 +285,7 @@ def _description(plan: Plan) -> dict[str, Any]:
             "seeds": plan.seeds,
             "sweep": [[one.learning_rate, one.epochs] for one in plan.grid],
             "calibration": plan.calibration.described if plan.calibration else [],
+            **({"average": True} if plan.average else {}),
             **plan.same,
         },
     }
@@ -286,8 +296,9 @@ def result_of(plan: Plan, runs: Runs, interrupted: bool = False) -> Result:
     kept = runs.kept
     kept.bert.ranks = None  # from here on each process is for itself
     notes, extras = plan.ranks.run_on_first(lambda: _told(plan, runs, interrupted))
+    mixed = bool(runs.average and runs.average["kept"])
     seeds, sweep = (  # the best as it is now, with its model
-        [kept if one.settings == kept.settings else one for one in some]
+        [kept if one.settings == kept.settings and not mixed else one for one in some]
         for some in (runs.seeds, runs.sweep)
     )
     task, metric = plan.splits.train.task, plan.settings.metric
@@ -303,6 +314,9 @@ def _told(plan: Plan, runs: Runs, interrupted: bool) -> tuple[list[str], dict[st
     extras: dict[str, Any] = {}
     if plan.compared is not None:
         extras["distillation"] = plan.compared(kept)
+    if runs.average is not None:
+        extras["average"] = runs.average
+        notes.append(sentence(runs.average))
     if runs.calibration is not None:
         extras["calibration"] = runs.calibration
         if note := runs.calibration.get("note"):
