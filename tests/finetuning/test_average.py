@@ -47,9 +47,8 @@ class Scored:
     def best(self) -> Any:
         number = max(self.scores, key=lambda one: self.scores[one])
         self.model.weight.data.copy_(self.weights.read(number)["weight"])
-        run = Run(
-            Settings(metric="accuracy"), SimpleNamespace(), {}, SimpleNamespace(model=self.model)
-        )
+        settings, model = Settings(metric="accuracy"), SimpleNamespace(model=self.model)
+        run = Run(settings, SimpleNamespace(), {}, model)
         return replace(run, dev=self.look(), scores={"dev": self.look().scores})
 
 
@@ -79,9 +78,8 @@ def test_by_hand(target: float, values: dict[int, float], members: list[int] | N
         assert run is best
         assert now == pytest.approx(max(values.values(), key=lambda x: -abs(x - target)))
         return
-    assert now == pytest.approx(
-        sum(values[n] for n in content["best"]["members"]) / len(content["best"]["members"])
-    )
+    assert content["best"]["members"] == members
+    assert now == pytest.approx(sum(values[n] for n in members) / len(members))
     assert abs(now - target) < min(abs(x - target) for x in values.values())
     assert run.scores["dev"]["accuracy"] == pytest.approx(content["best"]["dev"])
     assert content["tried"][0]["members"] == list(values)

@@ -159,6 +159,7 @@ def test_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             loggers.log({"step": step, "loss": step / 2}, {"seconds": 1, "tokens": 5})
         loggers.finished = True
     assert wandb.run is None
+    wandb.teardown()  # its process has written all
     (path,) = (tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb")
     rows, config, ended = [], {}, None
     for data in records(path.read_bytes()):

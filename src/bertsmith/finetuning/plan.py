@@ -242,9 +242,8 @@ def _start(plan: Plan, settings: Settings) -> tuple[Training, LoadedModel, list[
     """How the task is learned, the model before its first step, and what it learns from."""
     training = plan.learn(plan.splits.train, settings)
     # Weights that are averaged begin with the same new head.
-    bert = plan.open(
-        training, settings.changed(seed=plan.settings.seed) if plan.average else settings
-    )
+    same = settings.changed(seed=plan.settings.seed) if plan.average else settings
+    bert = plan.open(training, same)
     bert.ranks = plan.ranks  # inference, too, is divided over them
     forget_former(bert, training)
     limit_length(bert, settings.max_length)
