@@ -62,10 +62,10 @@ def no_bootstrap(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
     ("target", "values", "members"),
     [
         (0.5, {0: 0.4, 1: 0.6, 2: 0.5}, None),  # one is exact: nothing is better
-        (0.5, {0: 0.3, 1: 0.8, 2: 0.45, 3: 0.65}, [1, 2]),  # 0.45 is nearest; 0.3 takes it away
+        (0.5, {0: 0.3, 1: 0.8, 2: 0.45, 3: 0.56}, [2, 3]),  # others would take it away
         (0.5, {0: 0.3, 1: 0.7}, [0, 1]),
         (0.5, {0: 0.1, 1: 0.2}, None),  # on the same side: the nearer one is better
-        (1.0, {0: 0.7, 1: 0.9, 2: 1.3}, None),
+        (1.0, {0: 0.7, 1: 0.95, 2: 0.8}, None),
     ],
 )
 def test_by_hand(target: float, values: dict[int, float], members: list[int] | None) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from shutil import copytree
 from threading import Thread
 from typing import Any
 
@@ -46,7 +47,7 @@ class Hub:
                 return 403, {"error": "You don't have the rights to create a model here"}
             known = name in self.private
             if not known:
-                self.private[name] = asked.get("private", False)
+                self.private[name] = asked.get("private", asked.get("visibility") == "private")
                 self.branches[name, "main"] = {}
             return (409 if known else 200), {"url": f"{self.endpoint}/{name}", "id": name}
         if path.endswith("/info/lfs/objects/batch"):
@@ -129,7 +130,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
 @pytest.fixture
 def model(made: Callable[..., Any], tmp_path: Path) -> Path:
     """A model directory with a report and a card."""
-    folder = made("bert", "ForSequenceClassification").folder
+    folder = copytree(made("bert", "ForSequenceClassification").folder, tmp_path / "model")
     (folder / "report.json").write_text(json.dumps(REPORT))
     (folder / "report.html").write_text("secret reviews")
     (folder / "README.md").write_text(CARD)

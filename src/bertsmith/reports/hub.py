@@ -151,9 +151,10 @@ def _notes(folder: Path, card: bytes) -> list[str]:
 @contextmanager
 def told(repo: str, endpoint: str) -> Iterator[None]:
     """Report what the hub or the network says in one line."""
-    from httpx import HTTPError
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
+    # What its HTTP library raises: releases differ in which that is.
+    network: Any = HfHubHTTPError.__bases__[0]
     try:
         yield
     except HfHubHTTPError as error:
@@ -163,6 +164,6 @@ def told(repo: str, endpoint: str) -> Iterator[None]:
         raise BertsmithError(f"{repo}: the hub refused ({status}): {why}{advice}") from error
     except HFValidationError as error:
         raise BertsmithError(f"{repo}: {one_line(str(error))[:300]}") from error
-    except (HTTPError, OSError) as error:
+    except (network, OSError) as error:
         why = one_line(str(error)) or type(error).__name__
         raise BertsmithError(f"{repo}: the hub at {endpoint} cannot be reached ({why})") from error
