@@ -95,7 +95,7 @@ def quantize(model: Model, keep: Container[str] = (), even: Container[str] = ())
     """Round weights to int8 and compute with them in int8, except in the modules to `keep`."""
     if next(model.parameters()).device.type != "cpu":
         raise BertsmithError("int8 is for CPUs; on a GPU use bfloat16")
-    table = model.encoder.embedding.token
+    table: Any = model.encoder.embedding.token
     for path, module in int8_candidates(model):
         if path in keep or type(module) not in CLASSES:
             continue
@@ -131,7 +131,8 @@ def even_layers(model: Model, sample: Batch) -> set[str]:
 
 def blocks(module: nn.Module) -> int:
     """How many scales a row of its weight has."""
-    width = module.weight.shape[1]  # type: ignore[union-attr, index]
+    assert isinstance(module.weight, Tensor)
+    width = module.weight.shape[1]
     return width // BLOCK if isinstance(module, nn.Embedding) and not width % BLOCK else 1
 
 

@@ -143,7 +143,7 @@ def pretrain_model(
     The guesses are those of the weights that the run kept for its film.
     """
     corpus, folder, start = out / "corpus", out / "pretraining", out / "beginning"
-    prepare([out / "text.txt"], tokenizer, corpus, held_out=0.03, workers=0, progress=False)
+    prepare([out / "text.txt"], tokenizer, corpus, held_out=0.03, workers=0)
     write_initial_model(tokenizer, corpus, start, budget)
     summary = pretrain(recipe_for(start, corpus, budget), folder, show=show)
     if not summary["finished"]:

@@ -30,12 +30,15 @@ class Sequences(NamedTuple):
 class Source(Protocol):
     """A source of samples. A plan describes what each sample contains; all its arrays are (N,)."""
 
-    corpus: Corpus | Mixture
     tokenizer: Tokenizer
     count: int  # samples in an epoch
     group: int  # samples of such a group, counted from 0, share a micro-batch
     longest: int  # the most tokens in a sample
     ledger: Ledger  # parts of the corpus that are never used, and why
+
+    @property
+    def corpus(self) -> Corpus | Mixture:
+        """Where the text comes from."""
 
     def plan(self, samples: Numbers) -> Any:
         """Return the plan of samples by their numbers; it has `lengths`."""

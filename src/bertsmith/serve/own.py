@@ -40,7 +40,8 @@ class OwnBody(Body):
     async def respond(self, work: Work) -> dict[str, Any]:
         """The answer of a use, as `Bert` gives it."""
         served = work.models.pick(self.model, self.verb)
-        return result(as_json(await work.ask(served, self.verb, self, self.long)), self.read)
+        request: Any = self  # `use_body` makes it a request of the use, too
+        return result(as_json(await work.ask(served, self.verb, request, self.long)), self.read)
 
 
 class TokenSimilarityBody(OwnBody):
@@ -98,7 +99,7 @@ class AttentionBody(Body):
         served = work.models.pick(self.model, "embed")
         bert, name = served.for_request("refuse"), served.name
         show = _page if self.format == "html" else _weights
-        chosen = {"layers": self.layers, "heads": self.heads}
+        chosen: dict[str, Any] = {"layers": self.layers, "heads": self.heads}
 
         def call() -> Any:
             view = attention(bert, self.text, self.pair, name=name, **chosen)
@@ -128,8 +129,10 @@ def own_routes(work: Work, dialects: Dialects) -> APIRouter:
         )
         accepted: Any = either(*dialects[verb], body) if verb in dialects else body
         if verb in dialects:
-            answer |= dict[str, Any] | list[list[float]]
-        post(router, work, f"/{verb}", accepted, response_model=answer)
+            response: Any = answer | dict[str, Any] | list[list[float]]
+        else:
+            response = answer
+        post(router, work, f"/{verb}", accepted, response_model=response)
 
     @router.get("/models")
     async def models() -> dict[str, Any]:
@@ -155,7 +158,8 @@ def use_body(use: Use) -> type[OwnBody]:
     """The body of the route of a use: its request, with the fields of all routes."""
     title = use.verb.title().replace("-", "")
     about = type(use).__doc__
-    body = create_model(f"{title}Body", __base__=(OwnBody, use.Request), __doc__=about)
+    create: Any = create_model
+    body: type[OwnBody] = create(f"{title}Body", __base__=(OwnBody, use.Request), __doc__=about)
     body.verb = use.verb
     return body
 

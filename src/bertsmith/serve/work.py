@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -258,7 +258,7 @@ class Work:
         served: ServedModel,
         texts: Sequence[str],
         *,
-        pooling: str | None = None,
+        pooling: Literal["mean", "cls"] | None = None,
         normalise: bool | None = None,
         long: str | None = None,
         dimensions: int | None = None,

@@ -53,7 +53,8 @@ class Evaluation:
 
         Those of the first examples, asked as a server is.
         """
-        asked, rows = self.task.Request, [one.texts for one in self.dataset.examples[:SAMPLE]]
+        asked: Any = self.task.Request
+        rows = [one.texts for one in self.dataset.examples[:SAMPLE]]
         if {*asked.model_fields} - {"pairs", "words"} != {"inputs"} or not rows:
             return None
         bert = copy(bert)

@@ -88,7 +88,8 @@ class Askable:
         """The answer for a single text, or for each of several; `wrap` also gets the text."""
         single = isinstance(texts, str)
         inputs = [texts] if single else listed_strings(texts)
-        found = self.ask(use, use.Request.model_construct(inputs=inputs, **more))
+        request: Any = use.Request  # one of those with `inputs`
+        found = self.ask(use, request.model_construct(inputs=inputs, **more))
         if wrap is not None:
             found = [wrap(one, text) for one, text in zip(found, inputs, strict=True)]
         return found[0] if single else found

@@ -90,7 +90,11 @@ def branch_recipe(recipe: Recipe | None, branch: Branch, cool_down: int | None) 
         recipe = recipe.model_copy(update={"data": before.data})
     if cool_down is not None:
         train = recipe.train
-        values = {"steps": branch.step + cool_down, "minutes": 0.0, "decay": float(cool_down)}
+        values: dict[str, Any] = {
+            "steps": branch.step + cool_down,
+            "minutes": 0.0,
+            "decay": float(cool_down),
+        }
         # In steps, as the whole is now shorter or longer.
         warmup = train.warmup if train.warmup >= 1 else train.warmup * train.steps
         values |= {"schedule": "stable", "warmup": warmup}
