@@ -74,8 +74,16 @@ def averaged(
     """
     model, metric = run.bert.model, run.settings.metric
     members = [number for number in weights.numbers() if number in scores]
-    if len(members) < 2 or run.dev is None:
-        raise BertsmithError(f"average needs two scored {of} or more: there are {len(members)}")
+    content: dict[str, Any] = {
+        "of": of,
+        "metric": metric,
+        "kept": False,
+        "single": {split: (run.scores.get(split) or {}).get(metric) for split in ("dev", "test")},
+        "members": [{"number": number, "dev": scores[number]} for number in members],
+        "tried": [],
+    }
+    if len(members) < 2 or run.dev is None:  # it ended early
+        return run, content
     before = {name: one.detach().clone() for name, one in model.named_parameters()}
     tried: dict[tuple[int, ...], Evaluation] = {}
 
@@ -99,23 +107,22 @@ def averaged(
     best = max(tried, key=value)
     kept = value(best) > run.value
     assign(model, weights.mean(best) if kept else before)
-    content = {
-        "of": of,
-        "metric": metric,
+    content |= {
         "kept": kept,
-        "single": {split: (run.scores.get(split) or {}).get(metric) for split in ("dev", "test")},
-        "members": [{"number": number, "dev": scores[number]} for number in members],
         "tried": [{"members": list(some), "dev": value(some)} for some in tried],
         "best": {"members": list(best), "dev": value(best)},
         "comparison": _compared(run.dev, tried[best], metric),
     }
     if kept:
-        run = replace(run, dev=tried[best], test=None, scores={"dev": tried[best].scores})
+        scored = {"dev": tried[best].scores, "test": None}
+        run = replace(run, dev=tried[best], test=None, scores=scored)
     return run, content
 
 
 def sentence(content: Mapping[str, Any]) -> str:
     """What came of an average, in a sentence."""
+    if not content["tried"]:
+        return f"nothing was averaged: there are fewer than two scored {content['of']}"
     best, single = content["best"], content["single"]["dev"]
     what = f"{content['of']} {', '.join(map(str, best['members']))}"
     scores = f"dev {content['metric']} {best['dev']:.4f}, the best alone {single:.4f}"

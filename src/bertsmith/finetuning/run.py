@@ -169,16 +169,18 @@ def check_trials(plan: Plan, trials: TrialSettings, resume: bool) -> None:
         "log": bool(plan.log),
         "average": plan.average,
     }
-    if plan.average:
-        if plan.splits.dev is None:
-            raise BertsmithError("average needs a dev file or held-out examples")
-        if trials.sweep or plan.settings.trained == "lora":
-            other = "sweep" if trials.sweep else "LoRA, whose updates are products"
-            raise BertsmithError(f"average cannot be combined with {other}")
     way = "auto" if trials.auto else "folds"
     for name, given in others.items():
         if given and (trials.auto or trials.folds):
             raise BertsmithError(f"{way} cross-validates, and cannot be combined with {name}")
+    if plan.average:
+        if plan.splits.dev is None:
+            raise BertsmithError("average needs a dev file or held-out examples")
+        if plan.seeds < 2 and plan.settings.epochs < 2:
+            raise BertsmithError("average needs several seeds or epochs")
+        if trials.sweep or plan.settings.trained == "lora":
+            other = "sweep" if trials.sweep else "LoRA, whose updates are products"
+            raise BertsmithError(f"average cannot be combined with {other}")
     if trials.auto and task_named(plan.splits.train.task).head is None:
         raise BertsmithError(f"auto is for tasks with a head, not for {plan.splits.train.task}")
     if trials.auto and plan.ranks.count > 1:
