@@ -29,7 +29,7 @@ def push(
     from bertsmith.reports.hub import push as upload
 
     if as_json or not sys.stderr.isatty():
-        from huggingface_hub.utils import disable_progress_bars
+        from huggingface_hub.utils.tqdm import disable_progress_bars
 
         disable_progress_bars()
     done = upload(

@@ -75,16 +75,15 @@ class Comparing:
         texts = Texts(*(torch.cat(columns).detach() for columns in zip(*kept, strict=True)))
         texts, first = self._of_all_ranks(texts)
         texts = texts._replace(vectors=texts.vectors.requires_grad_())
+        gradient = torch.zeros_like(texts.vectors)
         scores: list[tuple[Tensor, Tensor]] = []
         begin = first
         for size in sizes:
             with torch.enable_grad():
                 loss, correct = self.objective.losses(texts, begin, begin + size)
-                loss.backward()
+                gradient += torch.autograd.grad(loss, texts.vectors)[0]
             scores.append((loss.detach(), correct))
             begin += size
-        gradient = texts.vectors.grad
-        assert gradient is not None
         if self.ranks.count > 1:  # other ranks have the losses of other anchors
             dist.all_reduce(gradient)
         own = gradient[first : first + sum(sizes)].split(sizes)
