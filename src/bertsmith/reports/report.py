@@ -160,6 +160,13 @@ def _scores(content: Mapping[str, Any]) -> list[Any]:
             for one in content["seeds"]
         ]
         tables.append(table(("seed", *(f"{readable(metric)} ({name})" for name in splits)), seeds))
+    if average := content.get("average"):
+        rows = [(str(one["number"]), one["dev"]) for one in average["members"]]
+        rows += [
+            (f"average of {', '.join(map(str, one['members']))}", one["dev"])
+            for one in average["tried"]
+        ]
+        tables.append(table((average["of"], f"{readable(average['metric'])} (dev)"), rows))
     return tables
 
 
