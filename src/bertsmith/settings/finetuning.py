@@ -139,6 +139,9 @@ class TrialSettings:
         le=100,
         usual="none",
     )
+    average: bool = setting(
+        False, "Average the weights of seeds, or of epochs of one, where dev scores are higher."
+    )
     sweep: bool = setting(False, "Try learning rates × epochs; keep the best.")
     sweep_rates: Sequence[float] = setting(
         "", "Learning rates to try, such as 1e-5,3e-5.", written=str

@@ -31,6 +31,7 @@ from bertsmith.train.best import Best, Take
 from bertsmith.train.captured import CapturedStep, Inputs, StepRow
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.guard import FAULTS, PATIENCE, ROLLBACKS, Guard, LossScale
+from bertsmith.train.loggers import Loggers
 from bertsmith.train.optimizer import CompositeOptimizer
 from bertsmith.train.precision import supported
 from bertsmith.train.recipe import TrainPart
@@ -148,6 +149,7 @@ class Trainer:
         draw: Callable[[int], int] | None = None,
         tables: Sequence[nn.Embedding] = (),
         rate: str = "the learning rate",
+        loggers: Loggers | None = None,
     ) -> None:
         """`place` and `rate` are names in messages; `draw` is the seed of a step's random numbers.
 
@@ -158,7 +160,7 @@ class Trainer:
         self.train, self.keeping, self.ranks, self.record = train, keeping, ranks, record
         self.request, self.watch, self.workers, self.place = request, watch, workers, place
         self.scoring, self.checkpoints, self.rate = scoring, checkpoints, rate
-        self.film = film
+        self.film, self.loggers = film, loggers or Loggers()
         self.progress, self.ledger = Progress(), ledger or Ledger()
         self.named = dict(learner.named_parameters())
         self.averages = Averages(self.named, train.ema)
@@ -209,6 +211,7 @@ class Trainer:
             return self._run()
 
     def _run(self) -> bool:
+        self.ranks.run_on_first(lambda: self.loggers.start(self.progress.step))
         self.saved_at = self.clock = time.monotonic()
         if self.checkpoints is not None and self.keeping.at_start:
             # The first rank decides: other ranks could already see its new checkpoint.
@@ -224,6 +227,7 @@ class Trainer:
                 self._save_alone()
                 return False
         self.progress.closed = self._over() and not self._evaluation_due()
+        self.loggers.finished = self.progress.closed
         if not self.progress.closed or self._may_save():
             self.save()
         self.writer.settle()
@@ -372,6 +376,7 @@ class Trainer:
             self.ledger.note(f"steps skipped because {result.skipped}")
         self.progress.scores |= {key: row[key] for key in (*result.sums, "loss")}
         self.record.log(row, timing)
+        self.loggers.log(row, timing)
         self.watch.step(row, timing | {"useful": note.useful, "ranks": self.ranks.count})
 
     def _log_late(self, rows: list[StepRow] | None = None) -> None:
@@ -445,8 +450,9 @@ class Trainer:
         self.progress.evaluated = step
         self.progress.ended = self.scoring.ended(self.best, scores)
         row = {"step": step, **scores}
-        elapsed = round(self.progress.elapsed, 3)
-        self.record.log(row, {"step": step, "evaluated": True, "elapsed": elapsed})
+        timing = {"step": step, "evaluated": True, "elapsed": round(self.progress.elapsed, 3)}
+        self.record.log(row, timing)
+        self.loggers.log(row, timing)
         numbers = {key: value for key, value in row.items() if isinstance(value, float)}
         if step == 0:
             self.progress.scores |= {f"{key}_at_start": value for key, value in numbers.items()}

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from bertsmith.model.attention import Attention, BiasedAttention
+from bertsmith.train.comparing import Comparing
 from bertsmith.train.distributed import Ranks, assign, is_sharded, shards_of
 from bertsmith.train.guard import OVERFLOW, Guard, LossScale
 from bertsmith.train.optimizer import CompositeOptimizer, local_shard
@@ -93,6 +94,7 @@ class TrainingStep:
         self.module, self.optimizer, self.ranks, self.clip = module, optimizer, ranks, clip
         self.guard, self.objectives = guard or Guard(), list(objectives)
         self.scale = scale  # with float16
+        self.comparing = next((one for one in self.objectives if one.compares), None)
         self.tables, self.compiled = TableGradients(tables), compiled
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self.key_biases = KeyBiases(module)
@@ -138,11 +140,13 @@ class TrainingStep:
         """Backward through this rank's micro-batches: names of pairs, and loss and pairs summed."""
         names: list[str] = []
         rows: list[Tensor] = []
-        for number, (inputs, active) in enumerate(micro_batches, 1):
-            with self.ranks.no_sync(self.module, number == len(micro_batches)):
+        comparing = self._comparing(micro_batches)
+        for number, (inputs, active) in enumerate(micro_batches):
+            compare = () if comparing is None else (comparing.of(number),)
+            with self.ranks.no_sync(self.module, number + 1 == len(micro_batches)):
                 if self.compiled:
                     torch.compiler.cudagraph_mark_step_begin()
-                loss, pairs = self.module(*inputs)
+                loss, pairs = self.module(*inputs, *compare)
                 # DDP and FSDP average gradients; the loss is a sum over ranks.
                 scale = self.scale.value if self.scale else 1.0
                 (loss * (self.ranks.count * scale if active else 0.0)).backward()
@@ -150,6 +154,14 @@ class TrainingStep:
             row = torch.cat([loss.detach().reshape(1), *(pairs[name] for name in names)])
             rows.append(row if active else torch.zeros_like(row))
         return names, torch.stack(rows).sum(0) if len(rows) > 1 else rows[0]
+
+    def _comparing(self, micro_batches: Sequence[MicroBatch]) -> Comparing | None:
+        """How texts of other micro-batches and ranks are told of, if the loss compares them."""
+        if self.comparing is None or (len(micro_batches) == 1 and self.ranks.count == 1):
+            return None
+        examples = [one.inputs[0] for one in micro_batches]
+        active = [one.active for one in micro_batches]
+        return Comparing(self.module, self.comparing, self.ranks, examples, active)
 
     def _update(self, gradients: list[Tensor], norm: float, scale: float) -> None:
         clipped = self.clip / norm if self.clip and norm > self.clip else 1.0
