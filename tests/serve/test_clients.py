@@ -127,6 +127,16 @@ def test_huggingface_hub(http: httpx.Client, bert: Bert, monkeypatch: pytest.Mon
     assert (found.answer, found.start) == (expected.text, expected.start)
 
 
+def test_our_own_knows_versions_and_aliases(bert: Bert) -> None:
+    aliases = {"stable/one": {"tiny@2": 1.0}}
+    with serving({"tiny@2": bert, "other": bert}, aliases=aliases) as http:
+        for name in ("tiny@2", "tiny", "stable/one"):
+            with bs.connect(str(http.base_url), model=name) as far:
+                assert far.fill_mask("a [MASK]")[0].token == bert.fill_mask("a [MASK]")[0].token
+        with bs.connect(f"{http.base_url}/models/other", model="tiny") as far:
+            assert [one["id"] for one in far.models] == ["tiny@2", "other"]
+
+
 def test_our_own(http: httpx.Client, bert: Bert, tmp_path: Path) -> None:
     far = bs.connect(str(http.base_url), model="tiny")
     assert "tiny on http" in repr(far)
@@ -162,9 +172,15 @@ def test_our_own(http: httpx.Client, bert: Bert, tmp_path: Path) -> None:
     assert "<html" in (tmp_path / "page.html").read_text()
     with pytest.raises(BertsmithError, match="no mask"):
         far.fill_mask("nothing")
-    with pytest.raises(BertsmithError, match="has no model"):
+    far.close()
+    assert far.classify(TEXTS[3]).label == bert.classify(TEXTS[3]).label  # on a new connection
+    far.close()
+    with pytest.raises(
+        BertsmithError, match="there is no model 'other' here; the models are: tiny"
+    ):
         bs.connect(str(http.base_url), model="other")
     with pytest.raises(BertsmithError, match="does not answer"):
         bs.connect("http://127.0.0.1:9")
-    with pytest.raises(BertsmithError, match="is not the address of a server"):
-        bs.connect("127.0.0.1")
+    for wrong in ("127.0.0.1", "http://", "http://127.0.0.1:port", "http://[::1", "ftp://a"):
+        with pytest.raises(BertsmithError, match="is not the address of a server"):
+            bs.connect(wrong)

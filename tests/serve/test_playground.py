@@ -129,6 +129,7 @@ def test_every_request_is_shown_as_code_that_runs(opened: Any, http: httpx.Clien
     *lines, last = python.splitlines()
     exec("\n".join([*lines, f"found = {last}"]), values)
     assert values["found"].label == expected["results"][0]["label"]
+    values["bert"].close()
     found = opened.evaluate(f"async () => {{ {javascript}; return answer; }}")
     assert found["results"] == expected["results"]
 
