@@ -76,7 +76,6 @@ def test_ingestion_by_eight_workers_is_not_refused(bert: Bert) -> None:
         assert [one.result() for one in asked] == [200] * 8
 
 
-@pytest.mark.slow
 def test_langchain(http: httpx.Client, bert: Bert, monkeypatch: pytest.MonkeyPatch) -> None:
     openai = pytest.importorskip("openai")
     langchain = pytest.importorskip("langchain_openai")
@@ -96,16 +95,6 @@ def test_langchain(http: httpx.Client, bert: Bert, monkeypatch: pytest.MonkeyPat
     ready = langchain.OpenAIEmbeddings(**options, check_embedding_ctx_length=False)
     vectors = np.asarray(ready.embed_documents(TEXTS))
     assert np.abs(vectors - bert.embed(TEXTS, normalise=True)).max() < 1e-5
-
-
-def test_cohere(http: httpx.Client) -> None:
-    cohere = pytest.importorskip("cohere")
-    for client in (cohere.Client, cohere.ClientV2):
-        one = client(api_key="none", base_url=str(http.base_url))
-        answer = one.rerank(model="reranker", query="who", documents=TEXTS, top_n=3)
-        scores = [row.relevance_score for row in answer.results]
-        assert len(scores) == 3
-        assert scores == sorted(scores, reverse=True)
 
 
 def test_huggingface_hub(http: httpx.Client, bert: Bert, monkeypatch: pytest.MonkeyPatch) -> None:
