@@ -39,7 +39,7 @@ class OwnBody(Body):
 
     async def respond(self, work: Work) -> dict[str, Any]:
         """The answer of a use, as `Bert` gives it."""
-        served = work.models.pick(self.model, self.verb)
+        served = work.pick(self.model, self.verb)
         request: Any = self  # `use_body` makes it a request of the use, too
         return result(as_json(await work.ask(served, self.verb, request, self.long)), self.read)
 
@@ -52,7 +52,7 @@ class TokenSimilarityBody(OwnBody):
 
     async def respond(self, work: Work) -> dict[str, Any]:
         """The cosine of two texts, and of each token of one with each of the other."""
-        served, texts = work.models.pick(self.model, "embed"), [self.first, self.second]
+        served, texts = work.pick(self.model, "embed"), [self.first, self.second]
         vectors = await work.embed(served, texts, normalise=True, long=self.long)
         first, second = await work.states(served, texts, long=self.long)
         if len(first.spans) * len(second.spans) > MOST_PAIRS:
@@ -78,7 +78,7 @@ class StatesBody(Body):
 
     async def respond(self, work: Work) -> dict[str, Any]:
         """Hidden states, text by text."""
-        served, texts = work.models.pick(self.model, "embed"), listed(self.inputs)
+        served, texts = work.pick(self.model, "embed"), listed(self.inputs)
         rows = await work.states(served, texts, self.depths, self.pool, self.special)
         value = [{"spans": one.spans, "vectors": one.vectors} for one in rows]
         return result(value, read=False)
@@ -96,7 +96,7 @@ class AttentionBody(Body):
 
     async def respond(self, work: Work) -> Any:
         """Attention weights of every layer and head, or the page that shows them."""
-        served = work.models.pick(self.model, "embed")
+        served = work.pick(self.model, "embed")
         bert, name = served.for_request("refuse"), served.name
         show = _page if self.format == "html" else _weights
         chosen: dict[str, Any] = {"layers": self.layers, "heads": self.heads}
