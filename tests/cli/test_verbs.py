@@ -202,7 +202,8 @@ def test_tokenizer_show(run: Run, model: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["fill-mask", "finetune", "prepare"])
 def test_help_names_the_models_of_the_package(verb: str, run: Run) -> None:
-    assert all(name in run(verb, "--help").out for name in built_in())
+    text = re.sub(r"\s", "", run(verb, "--help").out)  # lines may end at a hyphen
+    assert all(name in text for name in built_in())
 
 
 def test_their_vocabularies_have_their_names_too(run: Run, tmp_path: Path) -> None:

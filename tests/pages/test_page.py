@@ -12,7 +12,7 @@ from bertsmith import __version__
 from bertsmith.pages import page
 
 HOSTILE = '"><script>alert(1)</script><b onclick="x">'
-EMPTY = {"names": [], "rows": [], "differences": [], "notes": [], "objectives": []}
+EMPTY = {"names": [], "rows": [], "differences": [], "notes": [], "objectives": [], "tree": []}
 
 
 def digest(text: str) -> str:

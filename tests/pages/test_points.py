@@ -73,7 +73,9 @@ def test_a_page_with_points_and_lines_runs(tmp_path: Path) -> None:
         line_chart("Loss", [Series("loss", [(0.0, 2.0), (10.0, 1.0)])], x_label="step"),
     ]
     file = tmp_path / "page.html"
-    empty: dict[str, list[str]] = {"names": [], "rows": [], "differences": [], "notes": []}
+    empty: dict[str, list[str]] = {
+        key: [] for key in ("names", "rows", "differences", "notes", "tree")
+    }
     file.write_text(page("runs.html", "Runs", **empty, objectives=[("all", charts)]), "utf-8")
     with chromium() as browser:
         watched = Watched(browser, file)

@@ -80,8 +80,9 @@ def prepare(
     settings.check()
     loaded = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
     work = WorkFolder(out)
-    with writing(out), work.held():
+    with writing(out):  # files that cannot be read are found before a lock makes the folder
         made = _preparation(Path(out), settings, files, loaded, progress)
+    with writing(out), work.held():
         _begin(work, made.plan())
         if not is_finished(Path(out)):
             try:
