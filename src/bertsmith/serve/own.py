@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from fastapi import APIRouter
 from pydantic import Field, create_model
@@ -17,6 +17,7 @@ from bertsmith.serve.errors import ServeError
 from bertsmith.serve.read import Spans
 from bertsmith.serve.route import Body, Loose, ModelName, Read, either, post, routes
 from bertsmith.serve.work import USAGE, Work, unit_vectors
+from bertsmith.tasks.embedding import Vectors
 from bertsmith.tasks.registry import USES
 from bertsmith.tasks.use import Texts, Use, as_json, listed
 
@@ -44,6 +45,16 @@ class OwnBody(Body):
         return result(as_json(await work.ask(served, self.verb, request, self.long)), self.read)
 
 
+class TokenSimilarity(NamedTuple):
+    """The cosine of two texts, and of each token of one with each of the other."""
+
+    model: str
+    similarity: float
+    first: list[dict[str, Any]]
+    second: list[dict[str, Any]]
+    tokens: Vectors
+
+
 class TokenSimilarityBody(OwnBody):
     """Two texts to compare token by token."""
 
@@ -58,13 +69,9 @@ class TokenSimilarityBody(OwnBody):
         if len(first.spans) * len(second.spans) > MOST_PAIRS:
             raise ServeError(422, "the texts have too many tokens to compare one by one")
         one, two = unit_vectors(first.vectors[0]), unit_vectors(second.vectors[0])
-        return {
-            "model": served.name,
-            "similarity": float(vectors[0] @ vectors[1]),
-            "first": _spelled(first),
-            "second": _spelled(second),
-            "tokens": (one @ two.T).round(5),
-        }
+        cosine, cosines = float(vectors[0] @ vectors[1]), (one @ two.T).round(5)
+        spelled = _spelled(first), _spelled(second)
+        return TokenSimilarity(served.name, cosine, *spelled, cosines)._asdict()
 
 
 class StatesBody(Body):
@@ -80,7 +87,7 @@ class StatesBody(Body):
         """Hidden states, text by text."""
         served, texts = work.pick(self.model, "embed"), listed(self.inputs)
         rows = await work.states(served, texts, self.depths, self.pool, self.special)
-        value = [{"spans": one.spans, "vectors": one.vectors} for one in rows]
+        value = [{key: one for key, one in vars(row).items() if key != "text"} for row in rows]
         return result(value, read=False)
 
 
