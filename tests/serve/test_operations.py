@@ -196,7 +196,11 @@ class Process:
         environment.pop("BERTSMITH_API_KEY", None)
         with self.log.open("wb") as log:
             self.child = subprocess.Popen(
-                command, stderr=log, stdout=subprocess.DEVNULL, env=environment
+                # as nohup starts it
+                ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command],
+                stderr=log,
+                stdout=subprocess.DEVNULL,
+                env=environment,
             )
         self.http = httpx.Client(base_url=f"https://127.0.0.1:{port}", timeout=60, verify=verify)
         self.port = port

@@ -122,7 +122,7 @@ def test_a_supervisor_passes_reloads_on(monkeypatch: pytest.MonkeyPatch) -> None
     handled: dict[int, Any] = {}
     sent: list[tuple[int, int]] = []
     monkeypatch.setattr(signal, "signal", handled.__setitem__)
-    monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_DFL)
+    monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_IGN)  # under nohup
     monkeypatch.setattr("os.kill", lambda *told: sent.append(told))
     monkeypatch.setattr(threading.Event, "wait", lambda *_: hang_up_and_end())
 
