@@ -30,11 +30,11 @@ from bertsmith.infer.opening import open_model
 from bertsmith.train.state import Checkpoints
 
 TEXTS = [
-    "The capital of [MASK] is a large city in the north of it.",
-    "He was born in [MASK] and died in 1987.",
-    "The river flows through the [MASK] of the town and into the sea.",
-    "It is one of the most [MASK] animals in the world.",
-    "She was an American [MASK] and [MASK].",
+    "The city is one of [MASK] largest in the north of the country.",
+    "He was born in the United [MASK].",
+    "It is a member [MASK] the European Union.",
+    "She [MASK] born in 1950 and died in [MASK].",
+    "The city is in the north [MASK] the country.",
 ]
 SCHEDULING = {os.SCHED_OTHER: "normal", os.SCHED_RR: "real time (chrt -r 5)"}
 KEY = """async (key) => {
@@ -100,12 +100,13 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--html", type=Path, default=Path("film.html"))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/film.json"))
+    parser.add_argument("--name", help="the title of the page")
     parser.add_argument("--browser", default="/usr/bin/chromium")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    done = film(given.run, given.html)
+    done = film(given.run, given.html, name=given.name, examples=TEXTS)
     results: dict[str, Any] = {
-        "what": "the film of a tiny-bert run in headless Chromium, opened as a file",
+        "what": "the film of a run in headless Chromium, opened as a file",
         "scheduling": SCHEDULING[os.sched_getscheduler(0)],
         "cpu": cpu_name(),
         "cores": os.cpu_count(),

@@ -6,9 +6,12 @@ The clock is the CPU time of one thread, so that other programs on the machine c
 minutes are two minutes of one core that has nothing else to do.
 """
 
+import contextlib
+import io
 import json
 import lzma
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -41,13 +44,17 @@ def main() -> None:
     tokenizer = nanobert.Tokenizer.train(text, 4096)
     vocabulary_seconds, begin = time.process_time() - begin, time.process_time()
     model = nanobert.Bert(len(tokenizer.tokens))
-    accuracy = nanobert.pretrain(model, tokenizer, text, minutes)
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        accuracy = nanobert.pretrain(model, tokenizer, text, minutes)
+    losses = [float(one) for one in re.findall(r"loss (\S+)", shown.getvalue())]
     result = {
         "text": f"Simple English Wikipedia, the first {CHARACTERS:,} characters",
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "minutes": minutes,
         "vocabulary_cpu_seconds": round(vocabulary_seconds, 1),
         "training_cpu_seconds": round(time.process_time() - begin, 1),
+        "losses": losses,  # of single batches, every tenth of the time
         "masked_accuracy": round(accuracy, 4),
         "guesses": {
             one: [[token, round(p, 4)] for token, p in nanobert.fill(model, tokenizer, one)]

@@ -1,4 +1,4 @@
-"""BERT in one file: read a text, learn to fill its gaps, then fill gaps, look inside, and classify.
+"""BERT in one file: learn to predict masked tokens of a text, then fill masks and classify texts.
 
 python nanobert.py train TEXT.txt MODEL [MINUTES]     # documents with a blank line between them
 python nanobert.py fill MODEL "Berlin is the capital of [MASK]."
@@ -32,8 +32,8 @@ def split_words(text: str) -> list[str]:
         kind = unicodedata.category(letter)
         if kind == "Mn" or (kind[0] == "C" and not letter.isspace()):
             continue  # accents and control characters
+        mark = kind[0] == "P" or (kind[0] == "S" and letter.isascii())  # also $ and +, not €
         # Chinese has no spaces between words, so each of its characters is a word.
-        mark = kind[0] == "P" or (kind[0] == "S" and letter.isascii())
         alone = mark or "\u4e00" <= letter <= "\u9fff"
         letters.append(f" {letter} " if alone else letter)
     return "".join(letters).lower().split()
@@ -64,17 +64,17 @@ class Tokenizer:
                 where[pair].add(word)
 
         for word in counts:
-            count_pairs(word, 1)
+            count_pairs(word, +1)
         while len(tokens) < size and pairs:
             most = max(pairs.values())
-            best = min(pair for pair, n in pairs.items() if n == most)  # the same in every run
+            best = min(pair for pair, n in pairs.items() if n == most)  # ties by name
             joined = best[0] + best[1].removeprefix("##")
             tokens += [] if joined in tokens else [joined]  # "ab" + "##c" = "a" + "##bc"
             between_spaces = re.compile(rf"(?<!\S){re.escape(' '.join(best))}(?!\S)")
             for word in list(where[best]):  # only these: to count all words again would take hours
                 count_pairs(word, -1)
                 spelled[word] = between_spaces.sub(joined, spelled[word])
-                count_pairs(word, 1)
+                count_pairs(word, +1)
             del pairs[best], where[best]
         return cls(tokens)
 
@@ -100,7 +100,7 @@ class Tokenizer:
 
 # ----------------------------------------------------------------------------------- 2. The network
 class Attention(nn.Module):
-    """Each token asks a question of all tokens, and takes a weighted mean of their values."""
+    """Each token compares its query with all keys, and takes a weighted mean of the values."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class Attention(nn.Module):
         # Sums of d products grow with √d. Large scores would make softmax a hard choice, and a
         # hard choice has no gradient to learn from.
         scores = q @ k.transpose(2, 3) / q.shape[-1] ** 0.5  # (N, H, T, T)
-        # `real` (N, T) is false at padding, which nobody may look at: e to the power of -inf is 0.
+        # `real` (N, T) is false at padding, which must get no weight: e to the power of -inf is 0.
         weights = scores.masked_fill(~real[:, None, None, :], -torch.inf).softmax(-1)
         return self.output((weights @ v).transpose(1, 2).flatten(2)), weights
 
@@ -135,7 +135,7 @@ class Block(nn.Module):
 
 
 class Bert(nn.Module):
-    """Three embeddings, a stack of blocks, and the two heads of pre-training."""
+    """Three embeddings, a stack of blocks, and two heads; so short a training needs no dropout."""
 
     def __init__(self, tokens: int, positions=128, width=128, layers=3, heads=4, inner=512) -> None:
         super().__init__()
@@ -145,8 +145,8 @@ class Bert(nn.Module):
         self.blocks = nn.ModuleList(Block(width, heads, inner) for _ in range(layers))
         self.transform, self.transform_norm = nn.Linear(width, width), nn.LayerNorm(width, 1e-12)
         self.vocabulary = nn.Linear(width, tokens)
-        # One matrix with two uses ("tied"): what a token means when it is read, and what a state
-        # must look like for it to be guessed. In a small model it is the largest matrix.
+        # One matrix with two uses ("tied"): the vector of a token in the input, and what a state
+        # is compared with when the token is predicted. In a small model it is the largest matrix.
         self.vocabulary.weight = self.token.weight
         self.pooler, self.follows = nn.Linear(width, width), nn.Linear(width, 2)
         for table in (self.token, self.position, self.segment):
@@ -163,26 +163,26 @@ class Bert(nn.Module):
         return x, maps
 
     def guess(self, states: Tensor) -> Tensor:
-        """States (M, D) at masks to a score for each token of the vocabulary."""
+        """States (M, D) at masks to scores (M, V) for all V tokens of the vocabulary."""
         return self.vocabulary(self.transform_norm(F.gelu(self.transform(states))))
 
     def pooled(self, states: Tensor) -> Tensor:
-        """One vector for each text, (N, D). [CLS] is no word, so it is free to stand for all."""
+        """A vector for each text, (N, D): [CLS] is no word, so its state can describe the text."""
         return torch.tanh(self.pooler(states[:, 0]))
 
 
 # --------------------------------------------------------------------------- 3. What it learns from
 def mask_tokens(ids: list[int], tokenizer: Tokenizer, draw: random.Random) -> tuple[list, list]:
-    """What the model sees, and what it must guess: the original ids, at masked places only."""
+    """The input with masks, and the targets: the original ids, at the chosen places only."""
     places = [place for place, id in enumerate(ids) if tokenizer.tokens[id] not in SPECIAL]
     order = {place: draw.random() for place in places}
     mean = max(1.0, 0.15 * len(places))
     count = int(mean) + (draw.random() < mean % 1)  # of 30 tokens four or five: 4.5 on average
-    seen, targets = list(ids), [-100] * len(ids)  # cross_entropy leaves -100 out
+    seen, targets = list(ids), [-100] * len(ids)  # cross_entropy ignores -100
     for place in sorted(sorted(places, key=order.get)[:count]):
         targets[place], chance = ids[place], draw.random()
-        # [MASK] never occurs when the model is used. As 10% become another token and 10% stay, it
-        # cannot know which tokens it will be asked for, and keeps a useful vector for each.
+        # [MASK] never occurs after pre-training. As 10% become a random token and 10% stay, the
+        # model cannot know which tokens are targets, so it needs a good vector for each of them.
         if chance < 0.8:
             seen[place] = tokenizer.mask
         elif chance < 0.9:
@@ -191,7 +191,7 @@ def mask_tokens(ids: list[int], tokenizer: Tokenizer, draw: random.Random) -> tu
 
 
 def padded(rows: list[list[int]], filler: int = 0) -> Tensor:
-    """Texts of different lengths as one rectangle, which is what processors compute fast."""
+    """Texts of different lengths as one rectangle, because a tensor is one."""
     return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], True, filler)
 
 
@@ -215,9 +215,9 @@ def make_batch(documents: list, tokenizer: Tokenizer, size: int, draw: random.Ra
 
 # -------------------------------------------------------------------------------------- 4. Learning
 def pretraining_loss(model: Bert, ids, segments, targets, labels) -> tuple[Tensor, float]:
-    """The loss of both tasks, and the fraction of masked tokens that are guessed right."""
+    """The loss of both tasks, and the accuracy at masks."""
     states, _ = model(ids, segments)
-    # Only at masks: scores for the whole vocabulary at every token would be most of the work.
+    # Only at masks: scores for the whole vocabulary at every token would take most of the time.
     states_at_masks, targets = states[targets != -100], targets[targets != -100]
     guesses, follows = model.guess(states_at_masks), model.follows(model.pooled(states))
     loss = F.cross_entropy(guesses, targets) + F.cross_entropy(follows, labels)
@@ -234,9 +234,9 @@ def update(model: nn.Module, loss: Tensor, optimizer: torch.optim.Optimizer, rat
 
 
 def pretrain(model: Bert, tokenizer: Tokenizer, text: str, minutes: float) -> float:
-    """Learn from a text for some minutes; return the accuracy on documents that were kept away."""
+    """Learn from a text for some minutes; return the accuracy on held-out documents."""
     documents = [re.split(r"(?<=[.!?])\s+", part.strip()) for part in re.split(r"\n\s*\n", text)]
-    # Documents of one sentence are left out: after it nothing follows.
+    # A document of one sentence has no next sentence.
     documents = [list(map(tokenizer.encode, parts)) for parts in documents if len(parts) > 1]
     test = make_batch(documents[::20], tokenizer, 256, random.Random(1))
     del documents[::20]
@@ -244,20 +244,20 @@ def pretrain(model: Bert, tokenizer: Tokenizer, text: str, minutes: float) -> fl
     optimizer, draw = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98)), random.Random(0)
     start, done, report = time.monotonic(), 0.0, 0.0
     while done < 1:
-        # A small batch: in two minutes many steps teach more than exact ones.
+        # A small batch: in two minutes, many inexact steps teach more than a few exact ones.
         loss, accuracy = pretraining_loss(model, *make_batch(documents, tokenizer, 8, draw))
-        # Small steps first: gradients of random weights are not to be trusted. Small steps last:
-        # large ones would jump around the minimum and never reach it.
+        # Small steps first, as the gradients of random weights are not to be trusted; small steps
+        # last, as large ones would jump around the minimum.
         update(model, loss, optimizer, 2e-3 * min(1.0, 0.02 + 10 * done, 1.02 - done))
         if done >= report:
-            print(f"{done:4.0%}  loss {loss:.2f}  {accuracy:5.1%} of the masks right", flush=True)
+            print(f"{done:4.0%}  loss {loss:.2f}  accuracy at masks {accuracy:5.1%}", flush=True)
             report += 0.1
         done = (time.monotonic() - start) / (60 * minutes)
     return pretraining_loss(model, *test)[1]
 
 
 def finetune(model: Bert, tokenizer: Tokenizer, rows: list, epochs: int = 4) -> None:
-    """Learn labels of texts: a new output layer, and all that pre-training learned below it."""
+    """Learn to classify texts: a new output layer on the pre-trained model, and all is trained."""
     model.classes = sorted({label for _, label in rows})
     model.classifier = nn.Linear(model.pooler.out_features, len(model.classes))
     optimizer, steps = torch.optim.Adam(model.parameters()), epochs * len(rows) // 16 + 1
@@ -265,13 +265,13 @@ def finetune(model: Bert, tokenizer: Tokenizer, rows: list, epochs: int = 4) -> 
         texts, labels = zip(*random.sample(rows, min(16, len(rows))), strict=True)
         targets = torch.tensor([model.classes.index(label) for label in labels])
         loss = F.cross_entropy(class_scores(model, tokenizer, texts), targets)
-        # Smaller steps than before, down to 0: to use what it knows, not to overwrite it.
+        # Smaller steps than before: to keep what pre-training has learned.
         update(model, loss, optimizer, 3e-4 * (1 - step / steps))
 
 
 # -------------------------------------------------------------------------------------- 5. Using it
 def read(model: Bert, tokenizer: Tokenizer, texts: list[str]) -> tuple[Tensor, Tensor, list]:
-    """Ids, states and attention weights of texts; what is too long for the model is cut off."""
+    """Ids, states and attention weights of texts; longer ones than the model reads are cut."""
     room = model.position.num_embeddings - 2
     ids = padded([[tokenizer.cls, *tokenizer.encode(text)[:room], tokenizer.sep] for text in texts])
     return ids, *model(ids, torch.zeros_like(ids))
@@ -312,7 +312,7 @@ def load(path: Path) -> tuple[Bert, Tokenizer]:
     model = Bert(*(config[name] for name in f"vocab_size {sizes} intermediate_size".split()))
     tokens = json.loads((path / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]
     data = bytearray((path / "model.safetensors").read_bytes())
-    start = 8 + int.from_bytes(data[:8], "little")  # a table of contents, then the numbers
+    start = 8 + int.from_bytes(data[:8], "little")  # first a JSON header that says what is where
     contents = json.loads(data[8:start])
     for name, weight in model.named_parameters():
         number, layer, kind = re.fullmatch(r"(?:blocks\.(\d+)\.)?(.+)\.(\w+)", name).groups()
@@ -325,13 +325,13 @@ def load(path: Path) -> tuple[Bert, Tokenizer]:
 
 
 def main(verb: str, path: str, argument: str, minutes: str = "2") -> None:
-    torch.manual_seed(0)
+    torch.manual_seed(0), random.seed(0)
     if verb == "train":
         text = Path(path).read_text("utf-8")
         tokenizer = Tokenizer.train(text, 4096)
         model = Bert(len(tokenizer.tokens))
         accuracy = pretrain(model, tokenizer, text, float(minutes))
-        print(f"{accuracy:.1%} of the masks right in other documents")
+        print(f"accuracy at masks of held-out documents: {accuracy:.1%}")
         torch.save([model.sizes, tokenizer.tokens, model.state_dict()], argument)
     elif verb == "fill":
         for token, probability in fill(*load(Path(path)), argument):
@@ -343,7 +343,7 @@ def main(verb: str, path: str, argument: str, minutes: str = "2") -> None:
         finetune(model, tokenizer, train)
         best = [class_scores(model, tokenizer, [text]).argmax() for text, _ in test]
         right = sum(model.classes[n] == label for n, (_, label) in zip(best, test, strict=True))
-        print(f"{right} of {len(test)} rows right that it did not learn from")
+        print(f"{right} of {len(test)} held-out rows classified correctly")
 
 
 if __name__ == "__main__":

@@ -31,8 +31,10 @@ SITE = f".pic{{{LIGHT}}}\n[data-md-color-scheme=slate] .pic{{{DARK}}}\n{RULES}\n
 
 
 def picture(width: int, height: int, parts: Sequence[str], label: str) -> str:
-    """A whole picture; `label` is read aloud instead of it."""
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="pic" viewBox="0 0 {width} {height}"'
+    """A whole picture; `label` is read aloud instead of it. A narrow one fits a phone unscaled."""
+    narrow = ' data-narrow=""' if width <= 400 else ""
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="pic"{narrow}'
+    head += f' viewBox="0 0 {width} {height}"'
     head += f' style="max-width:{width}px" role="img" aria-label="{escape(label)}">'
     return "\n".join([head, f"<style>{STYLE}</style>", *parts, "</svg>\n"])
 
@@ -103,7 +105,7 @@ def chart(
     y_label: str,
     label: str,
     *,
-    size: tuple[int, int] = (560, 300),
+    size: tuple[int, int] = (400, 260),
     log_x: bool = False,
     dots: bool = False,
     from_zero: bool = False,
@@ -151,7 +153,7 @@ def axes(x: Axis, y: Axis, right: float, bottom: float, x_label: str, y_label: s
     return parts
 
 
-def bars(rows: dict[str, float], label: str, form: str = "{:.0%}", width: int = 520) -> str:
+def bars(rows: dict[str, float], label: str, form: str = "{:.0%}", width: int = 400) -> str:
     """Horizontal bars with their values, all of one kind."""
     left, top = max(map(len, rows)) * 7.2 + 14, max(rows.values())
     parts = []

@@ -250,7 +250,6 @@ def loss() -> str:
         "millions of tokens read",
         "loss of masked tokens",
         "Both losses fall",
-        size=(600, 300),
     )
 
 
@@ -262,6 +261,21 @@ def pairs() -> str:
     parts += [d.text(14, 84, "segment 0", "soft"), d.text(300, 84, "segment 1", "soft")]
     parts += [d.arrow(36, 40, 36, 14), d.text(48, 22, "does the second follow the first?", "soft")]
     return d.picture(540, 96, parts, "A pair of texts, with a question answered at [CLS]")
+
+
+def three_poolings() -> str:
+    """From the vectors of all tokens to one vector for the text, in three ways."""
+    words = ["[CLS]", "a", "warm", "day", ".", "[SEP]"]
+    parts = [d.box(10, 118, 370, 30, "encoder", "big")]
+    parts += [d.box(10 + 63 * n, 156, 55, 26, word, "mono small") for n, word in enumerate(words)]
+    parts += [d.arrow(37 + 63 * n, 118, 37 + 63 * n, 96) for n in range(len(words))]
+    parts += [d.box(10, 70, 55, 24, "vector", "small"), d.box(10, 10, 110, 36, "[CLS]")]
+    parts += [d.box(130, 10, 120, 36, "pooler:\ntanh(W [CLS] + b)", "small")]
+    parts += [d.box(73 + 63 * n, 70, 55, 24, "vector", "small") for n in range(5)]
+    parts += [d.box(260, 10, 120, 36, "mean of all")]
+    parts += [d.arrow(x, 70, x, 48) for x in (37, 320)] + [d.arrow(190, 60, 190, 48)]
+    parts.append('<path class="arrow" d="M37 60H190V54"/>')
+    return d.picture(392, 190, parts, "Three ways from the vectors of all tokens to one vector")
 
 
 def four_heads() -> str:
@@ -308,17 +322,17 @@ def heads() -> str:
     bert = small()
     numbers = measure(bert, texts(bert, lines)).metrics
     layers = len(numbers["entropy"])
-    x = d.axis_over(numbers["distance"].ravel().tolist(), 52, 500, False, False)
+    x = d.axis_over(numbers["distance"].ravel().tolist(), 52, 380, False, False)
     y = d.axis_over(numbers["entropy"].ravel().tolist(), 258, 30, False, True)
-    parts = d.axes(x, y, 500, 258, "mean distance, in tokens", "entropy: how broadly it looks")
+    parts = d.axes(x, y, 380, 258, "mean distance, in tokens", "entropy of the weights")
     for layer in range(layers):
         for far, broad in zip(numbers["distance"][layer], numbers["entropy"][layer], strict=True):
             place = f'cx="{x.place(float(far)):g}" cy="{y.place(float(broad)):g}"'
             parts.append(f'<circle class="f{3 * layer // layers}" {place} r="5" opacity=".8"/>')
     for n, name in enumerate(("first layers", "middle", "last")):
-        parts.append(f'<circle class="f{n}" cx="{230 + 100 * n}" cy="12" r="5"/>')
-        parts.append(d.text(240 + 100 * n, 16, name, "soft small"))
-    return d.picture(520, 300, parts, "Each head of bertsmith-small: mean distance and entropy")
+        parts.append(f'<circle class="f{n}" cx="{170 + 78 * n}" cy="12" r="5"/>')
+        parts.append(d.text(178 + 78 * n, 16, name, "soft small"))
+    return d.picture(400, 300, parts, "Each head of bertsmith-small: mean distance and entropy")
 
 
 def variants() -> str:
@@ -347,6 +361,20 @@ def negation() -> str:
         guess = next(one for one in bert.fill_mask(sentence, top=20) if one.token == "bird")
         rows[sentence.replace("[MASK]", "bird")] = guess.score
     return d.bars(rows, "“bird” is as probable after “not a” as after “a”")
+
+
+def one_step() -> str:
+    """What a training step does, forward and back."""
+    words = ["She drank a cup of [MASK].", "BERT", "a probability for each token"]
+    parts = []
+    for n, line in enumerate([*words, "loss: −log p(tea)"]):
+        parts.append(d.box(4, 10 + 56 * n, 186, 32, line))
+        if n < 3:
+            parts.append(d.arrow(97, 42 + 56 * n, 97, 65 + 56 * n))
+    parts += [d.box(222, 172, 174, 44, "backward: a gradient\nfor each weight")]
+    parts += [d.box(222, 60, 174, 44, "update: weight − rate\n× gradient")]
+    parts += [d.arrow(190, 194, 220, 194), d.arrow(309, 172, 309, 106), d.arrow(222, 82, 192, 82)]
+    return d.picture(400, 222, parts, "A training step: forward to the loss, back to the weights")
 
 
 def step() -> str:
@@ -378,13 +406,13 @@ def step() -> str:
         for n, one in enumerate(numbers):
             p = one[tokenizer.ids[name]].item()
             y = 34 + 34 * row_number + 12 * n
-            parts.append(f'<rect class="f{n}" x="100" y="{y}" width="{360 * p:.1f}" height="11"/>')
-            parts.append(d.text(106 + 360 * p, y + 10, f"{p:.1%}", "soft small"))
+            parts.append(f'<rect class="f{n}" x="100" y="{y}" width="{1000 * p:.1f}" height="11"/>')
+            parts.append(d.text(106 + 1000 * p, y + 10, f"{p:.1%}", "soft small"))
     for n, name in enumerate(("before the step", "after it")):
         parts.append(f'<rect class="f{n}" x="{100 + 140 * n}" y="8" width="12" height="12"/>')
         parts.append(d.text(118 + 140 * n, 18, name, "soft"))
     title = "One step: the correct token gains, and others lose"
-    return d.picture(540, 40 + 34 * len(names), parts, title)
+    return d.picture(400, 40 + 34 * len(names), parts, title)
 
 
 def experiments(name: str, label: str) -> str:
@@ -393,7 +421,7 @@ def experiments(name: str, label: str) -> str:
     start = 40 if name in ("batch", "masking rate") else 0  # they differ little at first
     lines = {key: [(x, y) for x, y in points if x >= start] for key, points in curves.items()}
     title = f"held-out loss, by {name}" + (f", from step {start}" if start else "")
-    return d.chart(lines, "steps", title, label, size=(560, 270))
+    return d.chart(lines, "steps", title, label)
 
 
 def cross_and_bi() -> str:
@@ -453,8 +481,8 @@ DRAWN: dict[str, Any] = {
     one.__name__.replace("_", "-"): one
     for one in (
         *(architecture, encoder_decoder, padding, pieces, embedding_sum, positions, attention),
-        *(notable, masking, loss, pairs, four_heads, bank, heads, variants, negation, step),
-        *(cross_and_bi, distillation, context, pooling),
+        *(notable, masking, loss, pairs, four_heads, three_poolings, bank, heads, variants),
+        *(negation, one_step, step, cross_and_bi, distillation, context, pooling),
     )
 }
 for NAME, LABEL in {

@@ -42,6 +42,8 @@ def run(order: dict[str, Any]) -> list[int]:
         if child == 0:
             os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(order["ranks"])}
             os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            # Four are as if on two machines.
+            os.environ["LOCAL_WORLD_SIZE"] = str(min(2, order["ranks"]))
             status = 1
             try:
                 status = obeyed(order)

@@ -204,7 +204,7 @@ def _compared(plan: Plan, trials: TrialSettings, out: Path | None, overwrite: bo
         nonlocal written
         run, content = chosen
         runs = calibrated(plan, Runs(run, seeds=(run.light(),)))
-        own = replace(plan, baseline=False, notes=(*auto_notes(content), *plan.notes))
+        own = replace(plan, baseline=False, notes=tuple(auto_notes(content)))
         result = result_of(own, runs)
         report = {**result.content, "auto": content, "notes": result.notes}
         result = replace(result, content=report, extras={**result.extras, "auto": content})

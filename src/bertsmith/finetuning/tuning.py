@@ -328,8 +328,12 @@ def _other(ranks: Ranks) -> tuple[int, ...]:
 
 
 def can_replay(settings: Settings, ranks: Ranks) -> bool:
-    """Can one GPU replay the steps? Not if states are recomputed, cached or averaged."""
+    """Can one GPU replay the steps? Not if states are recomputed, cached or averaged.
+
+    Nor in float16, whose loss scale is decided on the host.
+    """
     plain = not settings.checkpointing and settings.freeze != "encoder" and not settings.ema
+    plain = plain and supported(settings.dtype, ranks.device) != "float16"
     return ranks.device.type == "cuda" and ranks.count == 1 and settings.graphs and plain
 
 

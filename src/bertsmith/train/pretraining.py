@@ -201,7 +201,10 @@ def _train(
         watch.say(f"{folder.path}: this run has ended at step {trainer.progress.step}")
         return ended
     if name != recipe.train.precision:
-        watch.say(f"this device emulates {recipe.train.precision}: the run computes in {name}")
+        other = name == "float32" and ranks.device.type == "cuda"
+        advice = '; train.precision = "float16" would be faster' if other else ""
+        wanted = recipe.train.precision
+        watch.say(f"this device emulates {wanted}: the run computes in {name}{advice}")
     finished = trainer.run()
     summary = finite({"finished": finished, **_summary(trainer, ranks, name), **held.baseline})
     if not finished:

@@ -14,7 +14,7 @@ function examples() {
   if (has("tag")) list.push(["Ada Lovelace was born in London and worked with Charles Babbage."], ["Marie Curie moved from Warsaw to Paris in 1891."]);
   if (has("classify")) list.push(["A warm and funny film that I would watch again."], ["Two hours of my life that I will never get back."]);
   if (has("masked_lm") && MASK) {
-    list.push([`The capital of France is ${MASK}.`], [`He sat by the ${MASK} of the river and watched the boats.`],
+    list.push([`She studied at the ${MASK} of Vienna.`], [`He sat by the ${MASK} of the river and watched the boats.`],
       [`She put her money in the ${MASK}.`], [`The ${MASK} barked at the stranger all night.`]);
   }
   if (has("next_sentence") || has("sentence_order")) list.push(["She studied the violin in Vienna.", "Later she played in an orchestra."], ["She studied the violin in Vienna.", "The engine has four cylinders."]);

@@ -73,7 +73,7 @@ async function train() {
       if (done.step % SCORED === 0) {
         const held = await ask("score");
         point.held = held.loss;
-        about = `, held-out ${held.loss.toFixed(2)} and ${percent(held.accuracy)} of the masks right`;
+        about = `, held-out ${held.loss.toFixed(2)}, accuracy at masks ${percent(held.accuracy)}`;
         await fill();
       }
       curves.push(point);
