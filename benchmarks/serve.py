@@ -307,6 +307,7 @@ def measure_load(chosen: Any) -> None:
     if chosen.infinity:
         options = ["v2", "--model-id", chosen.model, "--engine", "torch", "--device", "cpu"]
         options += ["--no-model-warmup", "--no-bettertransformer", "--served-model-name", "model"]
+        options += ["--host", "127.0.0.1"]
         route = {"path": "/embeddings", "model": "model"}
         servers["infinity"] = ([chosen.infinity, *options, "--dtype", "float32"], route)
     before = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -18,6 +19,25 @@ def without_tiktoken_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> It
     cl100k.cache_clear()
     yield
     cl100k.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def clients_are_closed(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Close what clients of other projects leave open; litellm keeps its clients for later."""
+    made: list[httpx.Client] = []
+    begin = httpx.Client.__init__
+
+    def noted(self: httpx.Client, *args: Any, **more: Any) -> None:
+        begin(self, *args, **more)
+        made.append(self)
+
+    if not {"litellm", "tiktoken_file"} & {*request.fixturenames}:
+        monkeypatch.setattr(httpx.Client, "__init__", noted)
+    yield
+    for one in made:
+        one.close()
 
 
 @pytest.fixture(scope="session")

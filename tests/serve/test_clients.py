@@ -76,7 +76,6 @@ def test_ingestion_by_eight_workers_is_not_refused(bert: Bert) -> None:
         assert [one.result() for one in asked] == [200] * 8
 
 
-@pytest.mark.slow
 def test_langchain(http: httpx.Client, bert: Bert, monkeypatch: pytest.MonkeyPatch) -> None:
     openai = pytest.importorskip("openai")
     langchain = pytest.importorskip("langchain_openai")
@@ -98,16 +97,6 @@ def test_langchain(http: httpx.Client, bert: Bert, monkeypatch: pytest.MonkeyPat
     assert np.abs(vectors - bert.embed(TEXTS, normalise=True)).max() < 1e-5
 
 
-def test_cohere(http: httpx.Client) -> None:
-    cohere = pytest.importorskip("cohere")
-    for client in (cohere.Client, cohere.ClientV2):
-        one = client(api_key="none", base_url=str(http.base_url))
-        answer = one.rerank(model="reranker", query="who", documents=TEXTS, top_n=3)
-        scores = [row.relevance_score for row in answer.results]
-        assert len(scores) == 3
-        assert scores == sorted(scores, reverse=True)
-
-
 def test_huggingface_hub(http: httpx.Client, bert: Bert, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = pytest.importorskip("huggingface_hub")
     monkeypatch.setattr("huggingface_hub.constants.is_offline_mode", lambda: False)
@@ -125,6 +114,16 @@ def test_huggingface_hub(http: httpx.Client, bert: Bert, monkeypatch: pytest.Mon
     expected = bert.answer("Who?", "Anna lives in Kraków")[0]
     found = answer[0] if isinstance(answer, list) else answer
     assert (found.answer, found.start) == (expected.text, expected.start)
+
+
+def test_our_own_knows_versions_and_aliases(bert: Bert) -> None:
+    aliases = {"stable/one": {"tiny@2": 1.0}}
+    with serving({"tiny@2": bert, "other": bert}, aliases=aliases) as http:
+        for name in ("tiny@2", "tiny", "stable/one"):
+            with bs.connect(str(http.base_url), model=name) as far:
+                assert far.fill_mask("a [MASK]")[0].token == bert.fill_mask("a [MASK]")[0].token
+        with bs.connect(f"{http.base_url}/models/other", model="tiny") as far:
+            assert [one["id"] for one in far.models] == ["tiny@2", "other"]
 
 
 def test_our_own(http: httpx.Client, bert: Bert, tmp_path: Path) -> None:
@@ -162,9 +161,15 @@ def test_our_own(http: httpx.Client, bert: Bert, tmp_path: Path) -> None:
     assert "<html" in (tmp_path / "page.html").read_text()
     with pytest.raises(BertsmithError, match="no mask"):
         far.fill_mask("nothing")
-    with pytest.raises(BertsmithError, match="has no model"):
+    far.close()
+    assert far.classify(TEXTS[3]).label == bert.classify(TEXTS[3]).label  # on a new connection
+    far.close()
+    with pytest.raises(
+        BertsmithError, match="there is no model 'other' here; the models are: tiny"
+    ):
         bs.connect(str(http.base_url), model="other")
     with pytest.raises(BertsmithError, match="does not answer"):
         bs.connect("http://127.0.0.1:9")
-    with pytest.raises(BertsmithError, match="is not the address of a server"):
-        bs.connect("127.0.0.1")
+    for wrong in ("127.0.0.1", "http://", "http://127.0.0.1:port", "http://[::1", "ftp://a"):
+        with pytest.raises(BertsmithError, match="is not the address of a server"):
+            bs.connect(wrong)

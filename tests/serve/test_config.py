@@ -142,6 +142,7 @@ def test_scopes_models_and_rates_of_keys(bert: Bert) -> None:
         key("team", models=("tiny",)),
         key("slow", requests_per_minute=2),
         key("few", tokens_per_minute=5),
+        key("late", models=("other",)),
         key("watch", scopes=("metrics",)),
         key("ops", scopes=("admin",)),
     )
@@ -157,6 +158,12 @@ def test_scopes_models_and_rates_of_keys(bert: Bert) -> None:
         assert ask("team", "/tokenize", model="other") == 403
         team = {"Authorization": "Bearer team"}
         assert {*http.get("/drift", headers=team).json()["models"]} == {"tiny@1"}
+        # Without a name, one of the models that a key may use.
+        late = {"Authorization": "Bearer late"}
+        for path in ("/tag", "/"):
+            assert http.post(path, json={"inputs": "a"}, headers=late).is_success
+        pair = {"query": "a", "texts": ["b", "c"]}
+        assert "the model other" in http.post("/rerank", json=pair, headers=late).json()["error"]
         assert [ask("slow") for _ in range(3)] == [200, 200, 429]
         assert [ask("few"), ask("few")] == [200, 429]
         assert [ask("watch"), ask("ops"), ask("team", "/admin/reload")] == [403] * 3

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -187,22 +187,29 @@ def until(holds: Any, seconds: float = 60) -> None:
 class Process:
     """`bertsmith serve` in a process of its own."""
 
-    def __init__(self, folder: Path, *options: str, scheme: str = "http", **verify: Any) -> None:
+    def __init__(self, folder: Path, *options: str, verify: ssl.SSLContext) -> None:
         with listen("127.0.0.1", 0) as free:
             port = free.getsockname()[1]
         self.log = folder / "log"
         command = [sys.executable, "-m", "bertsmith.cli", "serve", "--port", str(port), *options]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         environment.pop("BERTSMITH_API_KEY", None)
-        self.child = subprocess.Popen(
-            command, stderr=self.log.open("wb"), stdout=subprocess.DEVNULL, env=environment
-        )
-        self.http = httpx.Client(base_url=f"{scheme}://127.0.0.1:{port}", timeout=60, **verify)
+        with self.log.open("wb") as log:
+            self.child = subprocess.Popen(
+                # as nohup starts it
+                ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command],
+                stderr=log,
+                stdout=subprocess.DEVNULL,
+                env=environment,
+            )
+        self.http = httpx.Client(base_url=f"https://127.0.0.1:{port}", timeout=60, verify=verify)
         self.port = port
         try:
             until(self._ready, 300)  # the machine may be busy
         except AssertionError:
+            self.http.close()
             self.child.kill()
+            self.child.wait()
             raise
 
     def _ready(self) -> bool:
@@ -216,6 +223,7 @@ class Process:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.http.close()
         self.child.terminate()
         assert self.child.wait(60) == 0, self.log.read_text()
 
@@ -229,13 +237,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def certificate(folder: Path) -> list[str]:
-    """A self-signed certificate for this machine, as options of serve."""
+    """A self-signed certificate for this machine: the files of the key and of the certificate."""
     files = [str(folder / "key.pem"), str(folder / "certificate.pem")]
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
     make += ["-keyout", files[0], "-out", files[1], "-subj", "/CN=localhost"]
     make += ["-addext", "subjectAltName=IP:127.0.0.1"]
     subprocess.run(make, check=True, capture_output=True)
-    return ["--tls-key", files[0], "--tls-certificate", files[1]]
+    return files
 
 
 def trusting(file: str | Path) -> ssl.SSLContext:
@@ -243,23 +251,19 @@ def trusting(file: str | Path) -> ssl.SSLContext:
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="makes a certificate")
-def test_https(folder: Path, tmp_path: Path) -> None:
-    tls = certificate(tmp_path)
-    with Process(
-        tmp_path, str(folder / "first"), *tls, scheme="https", verify=trusting(tls[-1])
-    ) as server:
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_sighup_reads_the_file_again(folder: Path, tmp_path: Path, workers: int) -> None:
+    """So it does with the certificate."""
+    file, (key, own) = tmp_path / "site.toml", certificate(tmp_path)
+    tls = f"tls_key = '{key}'\ntls_certificate = '{own}'\n"
+    file.write_text(f"[models]\ntiny = '{folder}/first'\n[server]\nworkers = {workers}\n{tls}")
+    trusted = trusting(own)
+    with Process(tmp_path, "--config", str(file), verify=trusted) as server:
         answer = server.http.post("/embed_all", json={"inputs": "bees " * 3000})
         assert len(answer.json()[0]) >= 3000  # a large answer, in pieces
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"https://127.0.0.1:{server.port}/ready")
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_sighup_reads_the_file_again(folder: Path, tmp_path: Path, workers: int) -> None:
-    file = tmp_path / "site.toml"
-    file.write_text(f'[models]\ntiny = "{folder}/first"\n[server]\nworkers = {workers}\n')
-    with Process(tmp_path, "--config", str(file)) as server:
         vectors = server.http.post("/embed", json={"inputs": "a"}).json()
+        certificate(tmp_path)
+        trusted.load_verify_locations(own)
         file.write_text(file.read_text().replace("first", "second"))
         server.child.send_signal(signal.SIGHUP)
 
@@ -269,33 +273,27 @@ def test_sighup_reads_the_file_again(folder: Path, tmp_path: Path, workers: int)
             return all(one.json() != vectors for one in answers)
 
         until(changed)
+        shown = partial(ssl.get_server_certificate, ("127.0.0.1", server.port))
+        until(lambda: shown() == Path(own).read_text())
         file.write_text("nonsense")
         server.child.send_signal(signal.SIGHUP)
         until(lambda: "reload failed, nothing has changed" in server.log.read_text())
         assert server.http.post("/embed", json={"inputs": "a"}).is_success
-
-
-def test_an_address_of_other_machines_needs_a_key(folder: Path) -> None:
-    command = [sys.executable, "-m", "bertsmith.cli", "serve", "--host", "0.0.0.0", "--port", "0"]
-    environment = {name: one for name, one in os.environ.items() if name != "BERTSMITH_API_KEY"}
-    refused = subprocess.run(
-        [*command, str(folder / "first")], capture_output=True, text=True, env=environment
-    )
-    assert refused.returncode == 2
-    assert "--api-key-file" in refused.stderr
-    assert "--without-key" in refused.stderr
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"https://127.0.0.1:{server.port}/ready", verify=trusted)
 
 
 NGINX = Path(__file__).parents[2] / "docs" / "serve" / "nginx-https.conf"
 CADDY = NGINX.with_name("Caddyfile")
 
 
-def proxied(command: list[str], port: int, folder: Path) -> None:
-    """Answers through a proxy that keeps HTTPS: equal ones, and the client's own address."""
+def proxied(command: list[str], port: int, folder: Path, address: str) -> None:
+    """Answers through a proxy that keeps HTTPS, asked from an address of this machine."""
     proxy = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         trusted = trusting(folder / "certificate.pem")
-        with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=trusted, timeout=60) as http:
+        own = httpx.HTTPTransport(verify=trusted, local_address=address)
+        with httpx.Client(base_url=f"https://127.0.0.1:{port}", transport=own, timeout=60) as http:
 
             def ready() -> bool:
                 try:
@@ -314,45 +312,47 @@ def proxied(command: list[str], port: int, folder: Path) -> None:
         proxy.wait(30)
 
 
-@pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed")
-def test_behind_nginx(folder: Path, tmp_path: Path) -> None:
-    certificate(tmp_path)
+def behind(name: str, bert: Bert, folder: Path, write: Callable[[int, int], list[str]]) -> None:
+    """A proxy before a server: `write` gives its command for its own and the server's port."""
+    certificate(folder)
     with listen("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
-    options = ["--json-logs", "--trust-proxy", "127.0.0.1"]
-    with Process(tmp_path, str(folder / "first"), *options) as server:
+    trusts = Settings(json_logs=True, proxies=("127.0.0.1",), hosts=("127.0.0.1", name))
+    with lines() as written, serving({"tiny": bert}, trusts) as http:
+        # On Linux, all of 127.0.0.0/8 is this machine.
+        address = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
+        proxied(write(port, http.base_url.port or 0), port, folder, address)
+        until(lambda: any(one["path"] == "/embed" for one in written))
+    asked = [one for one in written if one["path"] == "/embed"]
+    assert [(one["client"], one["request_id"]) for one in asked] == [(address, "mine")]
+
+
+@pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed")
+def test_behind_nginx(bert: Bert, tmp_path: Path) -> None:
+    def write(port: int, server: int) -> list[str]:
         text = NGINX.read_text().replace("443 ssl", f"127.0.0.1:{port} ssl")
-        text = text.replace("127.0.0.1:8080", f"127.0.0.1:{server.port}")
+        text = text.replace("127.0.0.1:8080", f"127.0.0.1:{server}")
         text = text.replace("/etc/nginx/tls", str(tmp_path))
         outside = f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/error.log; events {{}}\n"
-        text = f"{outside}http {{ access_log off;\n{text}\n}}"
-        (tmp_path / "nginx.conf").write_text(text)
-        proxied(["nginx", "-c", str(tmp_path / "nginx.conf"), "-p", str(tmp_path)], port, tmp_path)
+        file = tmp_path / "nginx.conf"
+        file.write_text(f"{outside}http {{ access_log off;\n{text}\n}}")
+        return ["nginx", "-c", str(file), "-p", str(tmp_path)]
+
+    behind("localhost", bert, tmp_path, write)
 
 
 @pytest.mark.skipif(not shutil.which("caddy"), reason="caddy is not installed")
-def test_behind_caddy(folder: Path, tmp_path: Path) -> None:
-    certificate(tmp_path)
-    with listen("127.0.0.1", 0) as free:
-        port = free.getsockname()[1]
-    options = ["--trust-proxy", "127.0.0.1", "--allow-host", "models.example.org"]
-    with Process(tmp_path, str(folder / "first"), *options) as server:
+def test_behind_caddy(bert: Bert, tmp_path: Path) -> None:
+    def write(port: int, server: int) -> list[str]:
         text = CADDY.read_text().replace("models.example.org", f"https://127.0.0.1:{port}")
-        text = text.replace("127.0.0.1:8080", f"127.0.0.1:{server.port}")
+        text = text.replace("127.0.0.1:8080", f"127.0.0.1:{server}")
         inside = f"tls {tmp_path}/certificate.pem {tmp_path}/key.pem\n\treverse_proxy"
-        text = "{\n\tadmin off\n\tauto_https disable_redirects\n}\n" + text.replace(
-            "reverse_proxy", inside, 1
-        )
-        (tmp_path / "Caddyfile").write_text(text)
-        command = [
-            "caddy",
-            "run",
-            "--adapter",
-            "caddyfile",
-            "--config",
-            str(tmp_path / "Caddyfile"),
-        ]
-        proxied(command, port, tmp_path)
+        text = text.replace("reverse_proxy", inside, 1)
+        file = tmp_path / "Caddyfile"
+        file.write_text("{\n\tadmin off\n\tauto_https disable_redirects\n}\n" + text)
+        return ["caddy", "run", "--adapter", "caddyfile", "--config", str(file)]
+
+    behind("models.example.org", bert, tmp_path, write)
 
 
 class SlowIndex:

@@ -82,6 +82,10 @@ def test_only_what_the_model_can_do_is_shown(opened: Any) -> None:
     names = opened.locator("#tabs button").all_inner_texts()
     assert names == ["Classify", "Similarity", "Tokens", "Attention", "Drift"]
     assert "score" in answered(opened)
+    opened.evaluate("location.hash = '#fill-mask'")  # the other model can
+    opened.wait_for_selector("#panel-fill-mask:not([hidden])")
+    assert opened.locator("#model").input_value() == "tiny"
+    answered(opened)
 
 
 def test_texts_are_never_markup(browser: Any) -> None:
@@ -129,6 +133,7 @@ def test_every_request_is_shown_as_code_that_runs(opened: Any, http: httpx.Clien
     *lines, last = python.splitlines()
     exec("\n".join([*lines, f"found = {last}"]), values)
     assert values["found"].label == expected["results"][0]["label"]
+    values["bert"].close()
     found = opened.evaluate(f"async () => {{ {javascript}; return answer; }}")
     assert found["results"] == expected["results"]
 

@@ -250,7 +250,8 @@ def test_search_in_an_index(bert: Bert, tmp_path: Path) -> None:
         found = post(http, "/search", query="honey", top=3)["results"]
         assert "honey" in found[0]["text"]
         assert http.post("/search", json={"top": 1}).status_code == 422
-        assert "river" in bs.connect(str(http.base_url)).search("river")[0]["text"]
+        with bs.connect(str(http.base_url)) as far:
+            assert "river" in far.search("river")[0]["text"]
 
 
 def test_an_index_that_changes_and_one_that_fails(bert: Bert, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import socket
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -31,6 +32,7 @@ def test_answers_are_sent_without_delay() -> None:
         option = int(ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
         for one in (writer, await connected, server):
             one.close()
+            await one.wait_closed()
         return option
 
     assert asyncio.run(accepted()) == 1
@@ -70,6 +72,8 @@ async def live(bert: Bert) -> AsyncIterator[Live]:
     try:
         yield one
     finally:
+        for writer in one.writers:
+            writer.close()
         one.server.should_exit = one.server.force_exit = True
         await asyncio.wait([one.ended])
         signal.signal(signal.SIGHUP, before)
@@ -114,6 +118,23 @@ def test_requests_that_are_being_answered_are_finished(bert: Bert, number: int) 
     assert asyncio.run(end()).startswith(b"HTTP/1.1 200")
 
 
+def test_a_supervisor_passes_reloads_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    handled: dict[int, Any] = {}
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(signal, "signal", handled.__setitem__)
+    monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_IGN)  # under nohup
+    monkeypatch.setattr("os.kill", lambda *told: sent.append(told))
+    monkeypatch.setattr(threading.Event, "wait", lambda *_: hang_up_and_end())
+
+    def hang_up_and_end() -> bool:
+        handled[signal.SIGHUP](signal.SIGHUP)
+        return True
+
+    with socket.socket() as listener:
+        run._supervise(Worker, 2, listener, reloads=True)
+    assert sent == [(7, signal.SIGHUP)] * 2
+
+
 def test_a_supervisor_ends_with_the_terminal_unless_told_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -133,7 +154,7 @@ def test_a_supervisor_ends_with_the_terminal_unless_told_otherwise(
 class Worker:
     """Stands for a worker process."""
 
-    exitcode = None
+    exitcode, pid = None, 7
 
     def is_alive(self) -> bool:
         return True

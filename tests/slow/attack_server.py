@@ -2,7 +2,7 @@
 under load, and clients that are slow, silent or broken.
 
     python tests/slow/attack_server.py [--malformed 50000] [--answers 200000] [--stops 10]
-        [--reloads 10] [--requests 100000] [--broken 30]
+        [--reloads 10] [--requests 100000] [--broken 30] [--minutes 60]
 
 The server is a process of its own with a tiny random model. Counts are written to
 benchmarks/results/serve_attacks.json.
@@ -164,20 +164,21 @@ async def send_malformed(port: int, count: int, seed: int) -> Counter[str]:
 
 
 async def ask_known(
-    port: int, process: Any, known: list[tuple[str, bytes, Any]], count: int
+    port: int, process: Any, known: list[tuple[str, bytes, Any]], count: int, minutes: float
 ) -> dict[str, Any]:
     """Requests in random order; every answer is compared with the expected one.
 
-    `memory_mb` is that of the server after each tenth of the requests.
+    `memory_mb` is that of the server after each tenth of the requests. After so many minutes no
+    more are sent.
     """
-    draw, left = random.Random(1), count
+    draw, left, end = random.Random(1), count, time.monotonic() + 60 * minutes
     result = {"equal": 0, "different": 0, "refused_and_asked_again": 0}
     memories: list[float] = []
 
     async def client() -> None:
         nonlocal left
         streams = await connect(port)
-        while left > 0:
+        while left > 0 and time.monotonic() < end:
             left -= 1
             path, body, expected = draw.choice(known)
             while True:
@@ -192,8 +193,9 @@ async def ask_known(
                 memories.append(round(memory(process) / 1e6, 1))
 
     await asyncio.gather(*(client() for _ in range(128)))
+    memories.append(round(memory(process) / 1e6, 1))
     drift = round(max(abs(one / memories[0] - 1) for one in memories), 4)
-    return {**result, "memory_mb": memories, "memory_drift": drift}
+    return {"requests": count - left, **result, "memory_mb": memories, "memory_drift": drift}
 
 
 def alike(one: Any, other: Any) -> bool:
@@ -369,6 +371,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--malformed", type=int, default=50_000)
     parser.add_argument("--answers", type=int, default=200_000)
+    parser.add_argument("--minutes", type=float, default=60, help="limit of --answers")
     parser.add_argument("--stops", type=int, default=10)
     parser.add_argument("--reloads", type=int, default=10)
     parser.add_argument("--requests", type=int, default=100_000)
@@ -413,9 +416,9 @@ def main() -> None:
                 known.append(("/predict", json.dumps({"inputs": text}).encode(), rows))
             with server(model, chosen.port, "--queue-batches", "64") as process:
                 start = time.time()
-                result = asyncio.run(ask_known(chosen.port, process, known, chosen.answers))
+                how = (process, known, chosen.answers, chosen.minutes)
+                result = asyncio.run(ask_known(chosen.port, *how))
                 report["answers"] = {
-                    "requests": chosen.answers,
                     "connections": 128,
                     **result,
                     "seconds": round(time.time() - start, 1),

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
+from weakref import WeakSet
 
 import numpy as np
 
@@ -32,8 +33,8 @@ def connect(
 ) -> RemoteBert:
     """Use a model of a running `bertsmith serve` as if it were loaded here.
 
-    `model` is one of the names that the server lists; by default the server uses its first model
-    that supports the task.
+    `model` is a name that the server knows, an alias too; by default the server uses its first
+    model that supports the task.
     """
     return RemoteBert(url, model=model, api_key=api_key, timeout=timeout)
 
@@ -69,26 +70,44 @@ class RemoteAttention:
 
 
 class RemoteBert(Methods):
-    """A model on a server, with the methods of `Bert`."""
+    """A model on a server, with the methods of `Bert`; `with` closes its connections."""
 
     def __init__(self, url: str, *, model: str | None, api_key: str | None, timeout: float) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(url)
+            self._host, self._port = parts.hostname or "", parts.port
+        except ValueError as error:
+            raise BertsmithError(f"{url!r} is not the address of a server ({error})") from error
+        if parts.scheme not in ("http", "https") or not self._host:
             raise BertsmithError(
                 f"{url!r} is not the address of a server, such as http://127.0.0.1:8080"
             )
         self.url, self.model, self.timeout = url.rstrip("/"), model, timeout
-        self._https, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
-        self._path = parts.path.rstrip("/")
+        self._https, self._path = parts.scheme == "https", parts.path.rstrip("/")
         self._key = api_key
         self._own = threading.local()  # a connection for each thread
+        self._connections: WeakSet[HTTPConnection] = WeakSet()  # those of all threads
         self.models: list[dict[str, Any]] = self.request("/models")["models"]
-        names = [one["id"] for one in self.models]
-        if model is not None and model not in names:
-            raise BertsmithError(f"{url} has no model {model!r}; it has: {', '.join(names)}")
+        if model is not None:  # NAME@VERSION, NAME or an alias: the server knows
+            try:
+                self.request(f"/models/{quote(model, safe='')}")
+            except BertsmithError:
+                self.close()
+                raise
 
     def __repr__(self) -> str:
         return f"<{self.model or ', '.join(one['id'] for one in self.models)} on {self.url}>"
+
+    def __enter__(self) -> RemoteBert:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; another request opens a new one."""
+        for connection in list(self._connections):
+            connection.close()
 
     def ask(self, use: Use, request: Request) -> Any:
         """Return the server's answer to a request; many texts are sent in several requests."""
@@ -178,6 +197,7 @@ class RemoteBert(Methods):
         for fresh in (False, True):  # a kept-alive connection may have been closed
             if fresh or not hasattr(self._own, "connection"):
                 self._own.connection = kind(self._host, self._port, timeout=self.timeout)
+                self._connections.add(self._own.connection)
             connection = self._own.connection
             try:
                 method = "GET" if payload is None else "POST"

@@ -72,7 +72,7 @@ class CohereEmbed(CohereBody):
 
     async def respond(self, work: Work) -> dict[str, Any]:
         """A vector for every text, in all types that were asked for."""
-        served = work.models.pick(self.model, "embed")
+        served = work.pick(self.model, "embed")
         texts = self.texts or [" ".join(p.text for p in one.content) for one in self.inputs or ()]
         if not texts:
             raise ServeError(400, "texts is missing", param="texts")
@@ -123,7 +123,7 @@ class CohereClassify(CohereBody):
             rows = await self._by_examples(work, self.examples)
             chosen = [None] * len(rows)
         else:
-            served = work.models.pick(self.model, "classify")
+            served = work.pick(self.model, "classify")
             asked = ClassifyRequest(inputs=self.inputs)
             predictions = await work.ask(served, "classify", asked, self.long)
             rows = [one.scores for one in predictions]
@@ -139,7 +139,7 @@ class CohereClassify(CohereBody):
         names = list(dict.fromkeys(one.label for one in examples))
         if len(names) < 2:
             raise ServeError(400, "examples must have at least two labels", param="examples")
-        served, count = work.models.pick(self.model, "embed"), len(self.inputs)
+        served, count = work.pick(self.model, "embed"), len(self.inputs)
         texts = [*self.inputs, *(one.text for one in examples)]
         vectors = await work.embed(served, texts, normalise=True, long=self.long)
         own = np.array([names.index(one.label) for one in examples])
@@ -185,7 +185,7 @@ class CohereRerank(Loose):
     async def respond(self, work: Work) -> dict[str, Any]:
         """Documents by relevance, best first."""
         texts = [one if isinstance(one, str) else one.text for one in self.documents]
-        served = work.models.reranker(self.model)
+        served = work.reranker(self.model)
         long = "cut" if self.truncate else None
         scores = await work.relevance(served, [self.query] * len(texts), texts, long=long)
         order = sorted(range(len(scores)), key=lambda n: -scores[n])[: self.top_n]

@@ -24,7 +24,7 @@ from bertsmith.serve.tei import (
     label_scores,
 )
 from bertsmith.serve.validation import invalid
-from bertsmith.serve.work import Work
+from bertsmith.serve.work import USAGE, Work
 from bertsmith.tasks.answering.task import Answer, AnswerRequest
 from bertsmith.tasks.filling import FillMaskRequest
 from bertsmith.tasks.tagging.task import TagRequest
@@ -239,8 +239,8 @@ class HubBody(Body):
     async def respond(self, work: Work) -> Any:
         """The answer of the pipeline of the task."""
         models = work.models
-        task = TASKS[self.task or self._by_inputs(models) or self._of_model(models)]
-        served = models.pick(self.model, task.verb)
+        task = TASKS[self.task or self._by_inputs(models) or self._of_model(work)]
+        served = work.pick(self.model, task.verb)
         try:
             keys = {**self._keys, "inputs": self.inputs}
             asked = task.model_validate({key: one for key, one in keys.items() if one is not None})
@@ -266,9 +266,11 @@ class HubBody(Body):
         texts = [text for text in listed(inputs) if isinstance(text, str)]  # type: ignore[arg-type]
         return "fill-mask" if any(mask in text for mask in masks for text in texts) else None
 
-    def _of_model(self, models: Models) -> str:
-        """The task that a model is for; without a name, the first one."""
-        served = models.named(self.model) if self.model else next(iter(models))
+    def _of_model(self, work: Work) -> str:
+        """The task that a model is for; without a name, the first one that the caller may use."""
+        may_use = USAGE.get().caller.may_use
+        usable = [one for one in work.models if may_use(one.base)] or [*work.models]
+        served = work.models.named(self.model) if self.model else usable[0]
         for name in ("text-classification", "token-classification", "question-answering"):
             if TASKS[name].verb in served.can:
                 return name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import time
@@ -27,6 +27,7 @@ from bertsmith.tasks.task import Task
 from bertsmith.tasks.use import PairScores
 
 WARM = "A first pass is slower than those that follow. " * 8
+MayUse = Callable[[str], bool]  # whether a caller may use the model of a name
 Shares = Mapping[str, float]  # names of models → how many of the requests each answers
 
 
@@ -212,13 +213,16 @@ class Models:
             name = random.choices(list(shares), list(shares.values()))[0]
         return self.served.get(name) or self.newest.get(name)
 
-    def pick(self, name: str | None, ability: str) -> ServedModel:
-        """Return the model of this name; without a name, the first that supports the task."""
+    def pick(self, name: str | None, ability: str, may_use: MayUse) -> ServedModel:
+        """Return the model of this name; without a name, the first that supports the task and that
+        the caller may use.
+        """
         served = None if name is None else self.find(name)
         if served is None and name is not None and not self.any_name:
             return self.named(name)  # an error
         if served is None:
             able = [one for one in self.current if ability in one.can]
+            able = [one for one in able if may_use(one.base)] or able  # which will be refused
             if not USES[ability].heads:  # every model can: prefer one that was trained for it
                 able.sort(key=lambda one: one.task.verb != ability)
             if not able:
@@ -229,8 +233,9 @@ class Models:
             raise ServeError(424, f"the model {name} cannot {ability}; it can {can}", param="model")
         return served
 
-    def reranker(self, name: str | None) -> ServedModel:
-        """Return the model of this name; without a name, the one that suits best.
+    def reranker(self, name: str | None, may_use: MayUse) -> ServedModel:
+        """Return the model of this name; without a name, the one that suits best of those that the
+        caller may use.
 
         That is a cross-encoder, else a model without labels, whose vectors are compared, else a
         classifier with a label that may mean relevant.
@@ -244,7 +249,8 @@ class Models:
                 return 4
             return 0 if one.cross_encoder else 3
 
-        served = self.named(name) if name else min(self, key=order)
+        usable = [one for one in self if may_use(one.base)] or [*self]
+        served = self.named(name) if name else min(usable, key=order)
         _ = served.pair_scores  # an error where the model cannot rank texts
         return served
 

@@ -37,7 +37,7 @@ class EmbeddingsBody(Loose):
 
     async def respond(self, work: Work) -> dict[str, Any]:
         """A vector for every input, as floats or base64."""
-        served = work.models.pick(self.model, "embed")
+        served = work.pick(self.model, "embed")
         vectors = await work.embed(
             served,
             await work.texts(served, self.input, framed=True),

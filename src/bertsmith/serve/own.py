@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from fastapi import APIRouter
 from pydantic import Field, create_model
@@ -17,6 +17,7 @@ from bertsmith.serve.errors import ServeError
 from bertsmith.serve.read import Spans
 from bertsmith.serve.route import Body, Loose, ModelName, Read, either, post, routes
 from bertsmith.serve.work import USAGE, Work, unit_vectors
+from bertsmith.tasks.embedding import Vectors
 from bertsmith.tasks.registry import USES
 from bertsmith.tasks.use import Texts, Use, as_json, listed
 
@@ -39,9 +40,19 @@ class OwnBody(Body):
 
     async def respond(self, work: Work) -> dict[str, Any]:
         """The answer of a use, as `Bert` gives it."""
-        served = work.models.pick(self.model, self.verb)
+        served = work.pick(self.model, self.verb)
         request: Any = self  # `use_body` makes it a request of the use, too
         return result(as_json(await work.ask(served, self.verb, request, self.long)), self.read)
+
+
+class TokenSimilarity(NamedTuple):
+    """The cosine of two texts, and of each token of one with each of the other."""
+
+    model: str
+    similarity: float
+    first: list[dict[str, Any]]
+    second: list[dict[str, Any]]
+    tokens: Vectors
 
 
 class TokenSimilarityBody(OwnBody):
@@ -52,19 +63,15 @@ class TokenSimilarityBody(OwnBody):
 
     async def respond(self, work: Work) -> dict[str, Any]:
         """The cosine of two texts, and of each token of one with each of the other."""
-        served, texts = work.models.pick(self.model, "embed"), [self.first, self.second]
+        served, texts = work.pick(self.model, "embed"), [self.first, self.second]
         vectors = await work.embed(served, texts, normalise=True, long=self.long)
         first, second = await work.states(served, texts, long=self.long)
         if len(first.spans) * len(second.spans) > MOST_PAIRS:
             raise ServeError(422, "the texts have too many tokens to compare one by one")
         one, two = unit_vectors(first.vectors[0]), unit_vectors(second.vectors[0])
-        return {
-            "model": served.name,
-            "similarity": float(vectors[0] @ vectors[1]),
-            "first": _spelled(first),
-            "second": _spelled(second),
-            "tokens": (one @ two.T).round(5),
-        }
+        cosine, cosines = float(vectors[0] @ vectors[1]), (one @ two.T).round(5)
+        spelled = _spelled(first), _spelled(second)
+        return TokenSimilarity(served.name, cosine, *spelled, cosines)._asdict()
 
 
 class StatesBody(Body):
@@ -78,9 +85,9 @@ class StatesBody(Body):
 
     async def respond(self, work: Work) -> dict[str, Any]:
         """Hidden states, text by text."""
-        served, texts = work.models.pick(self.model, "embed"), listed(self.inputs)
+        served, texts = work.pick(self.model, "embed"), listed(self.inputs)
         rows = await work.states(served, texts, self.depths, self.pool, self.special)
-        value = [{"spans": one.spans, "vectors": one.vectors} for one in rows]
+        value = [{key: one for key, one in vars(row).items() if key != "text"} for row in rows]
         return result(value, read=False)
 
 
@@ -96,7 +103,7 @@ class AttentionBody(Body):
 
     async def respond(self, work: Work) -> Any:
         """Attention weights of every layer and head, or the page that shows them."""
-        served = work.models.pick(self.model, "embed")
+        served = work.pick(self.model, "embed")
         bert, name = served.for_request("refuse"), served.name
         show = _page if self.format == "html" else _weights
         chosen: dict[str, Any] = {"layers": self.layers, "heads": self.heads}

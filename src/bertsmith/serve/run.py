@@ -61,10 +61,10 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Handle SIGHUP as well, unless it is ignored (nohup)."""
+        """Handle SIGHUP as well, unless it would end the server and is ignored (nohup)."""
         with super().capture_signals():
             main = threading.current_thread() is threading.main_thread()
-            if main and signal.getsignal(HANGUP) in (signal.SIG_DFL, _wait_for_start):
+            if main and (self._site is not None or signal.getsignal(HANGUP) == signal.SIG_DFL):
                 signal.signal(HANGUP, self.handle_exit)
             yield
 
@@ -154,7 +154,7 @@ def serve(
 
     With `reloads`, SIGHUP makes each process read its configuration again.
     """
-    if reloads and signal.getsignal(HANGUP) == signal.SIG_DFL:
+    if reloads:
         signal.signal(HANGUP, _wait_for_start)
     settings = (listener, build, drain, json_logs, tls)
     if workers == 1:
@@ -192,7 +192,7 @@ def _supervise(
                 os.kill(process.pid, number)
 
     for number in (signal.SIGTERM, signal.SIGINT, HANGUP):
-        if signal.getsignal(number) != signal.SIG_IGN:
+        if signal.getsignal(number) != signal.SIG_IGN or (reloads and number == HANGUP):
             signal.signal(number, handle)
     processes += [start() for _ in range(count)]
     while not stop.wait(0.5):

@@ -59,7 +59,7 @@ class TeiEmbed(TeiBody):
 
     async def respond(self, work: Work) -> Any:
         """A vector for every input."""
-        served = work.models.pick(self.model, "embed")
+        served = work.pick(self.model, "embed")
         vectors = await work.embed(
             served,
             await work.texts(served, self.inputs),
@@ -79,7 +79,7 @@ class TeiEmbedAll(TeiBody):
 
     async def respond(self, work: Work) -> Any:
         """A vector for every token of every input."""
-        served = work.models.pick(self.model, "embed")
+        served = work.pick(self.model, "embed")
         texts = await work.texts(served, self.inputs)
         rows = await work.states(served, texts, special=True, long=self.long)
         return [one.vectors[0] for one in rows]
@@ -93,7 +93,7 @@ class TeiPredict(TeiBody):
 
     async def respond(self, work: Work) -> Any:
         """Labels with scores, best first."""
-        served = work.models.pick(self.model, "classify")
+        served = work.pick(self.model, "classify")
         single = isinstance(self.inputs, str) or isinstance(self.inputs[0], str)
         rows: Any = [listed(self.inputs)] if single else self.inputs  # type: ignore[arg-type]
         how = "none" if self.raw_scores else None
@@ -112,7 +112,7 @@ class TeiRerank(TeiBody):
 
     async def respond(self, work: Work) -> Any:
         """Texts by relevance, best first."""
-        served, texts = work.models.reranker(self.model), self.texts
+        served, texts = work.reranker(self.model), self.texts
         queries = [self.query] * len(texts)
         scores = await work.relevance(
             served, queries, texts, long=self.long, raw_scores=self.raw_scores
@@ -146,7 +146,7 @@ class TeiSimilarity(Loose):
 
     async def respond(self, work: Work) -> list[float]:
         """Cosines of a sentence and others."""
-        served = work.models.pick(self.model, "embed")
+        served = work.pick(self.model, "embed")
         texts = [self.inputs.source_sentence, *self.inputs.sentences]
         how = self.parameters or SimilarityParameters()
         start = served.prompt(how.prompt_name)
@@ -164,7 +164,7 @@ class TeiTokenize(Loose):
 
     async def respond(self, work: Work) -> list[list[dict[str, Any]]]:
         """Tokens with the characters that they stand for."""
-        served, texts = work.models.pick(self.model, "embed"), listed(self.inputs)
+        served, texts = work.pick(self.model, "embed"), listed(self.inputs)
         work.begin(served, texts)
         work.check(texts)
         start, tokenizer = served.prompt(self.prompt_name) or "", served.bert.tokenizer
@@ -197,7 +197,7 @@ class TeiDecode(Loose):
 
     async def respond(self, work: Work) -> list[str]:
         """The texts of token ids."""
-        served = work.models.pick(self.model, "embed")
+        served = work.pick(self.model, "embed")
         rows: Any = [self.ids] if isinstance(self.ids[0], int) else self.ids
         work.begin(served, ())
         work.check([""] * len(rows))

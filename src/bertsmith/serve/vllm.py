@@ -48,7 +48,7 @@ class VllmClassify(VllmBody):
 
     async def respond(self, work: Work) -> dict[str, Any]:
         """The label of every text and the probabilities of all labels, in their order."""
-        served = work.models.pick(self.model, "classify")
+        served = work.pick(self.model, "classify")
         rows = await work.ask(served, "classify", ClassifyRequest(inputs=self.input), self.long)
         labels = served.bert.checkpoint.labels
         data = []
@@ -67,7 +67,7 @@ class VllmScore(VllmBody):
 
     async def respond(self, work: Work) -> dict[str, Any]:
         """How relevant the second texts are to the first."""
-        served = work.models.reranker(self.model)
+        served = work.reranker(self.model)
         one, two = listed(self.text_1), listed(self.text_2)
         one = one * len(two) if len(one) == 1 else one
         if len(one) != len(two):

@@ -136,6 +136,14 @@ class Work:
         self.drift.add(served, needed.windows, call.texts, value)
         return value
 
+    def pick(self, name: str | None, ability: str) -> ServedModel:
+        """Return the model that answers a request: see `Models.pick`."""
+        return self.models.pick(name, ability, USAGE.get().caller.may_use)
+
+    def reranker(self, name: str | None) -> ServedModel:
+        """Return the model that ranks texts for a request: see `Models.reranker`."""
+        return self.models.reranker(name, USAGE.get().caller.may_use)
+
     def begin(self, served: ServedModel, texts: Sequence[str]) -> Usage:
         """Note which model a request uses; one that its key does not allow is an error."""
         usage = USAGE.get()

@@ -423,10 +423,12 @@ find("tabs").addEventListener("keydown", (event) => {
   event.preventDefault();
   open(all[(next + all.length) % all.length].id.slice(4), true);
 });
-// The page as its address says.
+// The page as its address says; without a model in it, one that can do the task.
 function restore() {
-  const named = stored().values.model;
-  if (page.models.some((one) => one.id === named)) select.value = named;
+  const { id, values } = stored();
+  const can = (one) => one.can.includes(id);
+  const chosen = page.models.find((one) => one.id === values.model) || (can(model()) ? null : page.models.find(can));
+  if (chosen) select.value = chosen.id;
   draw();
 }
 
