@@ -73,8 +73,8 @@ from bertsmith.cpu import prepare  # noqa: E402
 from bertsmith.finetuning import Splits, finetune, settings_for, split_off  # noqa: E402
 from bertsmith.tasks.evaluate import score  # noqa: E402
 from bertsmith.tasks.glue import GLUE, glue_folders, read_glue  # noqa: E402
-from bertsmith.tasks.predict import predict  # noqa: E402
 from bertsmith.tasks.read import read_data  # noqa: E402
+from bertsmith.tasks.stream import predict  # noqa: E402
 
 torch.set_num_threads(options.threads)
 SPEED = ["sst2", "conll2003_en"]

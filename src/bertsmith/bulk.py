@@ -5,8 +5,6 @@ same rows as the verb writes for this file alone. An output file appears when it
 not computed again: the same command continues after an interruption.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping

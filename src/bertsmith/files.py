@@ -1,7 +1,5 @@
 """File input and output: atomic writes, locks, checksums, compression, one-line errors."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import hashlib
@@ -21,10 +19,9 @@ from shutil import rmtree
 from tempfile import TemporaryFile
 from typing import IO, Any, Literal, overload
 
-from bertsmith.errors import BertsmithError
+from filelock import FileLock, Timeout
 
-if sys.platform != "win32":
-    import fcntl
+from bertsmith.errors import BertsmithError
 
 ESCAPED = "backslashreplace"  # of half characters, as in file names that are not UTF-8
 LONGEST = 200  # characters of a foreign message that an error of ours repeats
@@ -213,9 +210,6 @@ def locked(folder: str | Path) -> Iterator[None]:
     """Keep other processes out of a folder, which is made; the lock ends with this process."""
     with writing(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
-    if sys.platform == "win32":
-        yield
-        return
     with locked_file(Path(folder) / ".lock", folder):
         yield
 
@@ -223,35 +217,22 @@ def locked(folder: str | Path) -> Iterator[None]:
 @contextmanager
 def locked_file(path: Path, folder: str | Path) -> Iterator[None]:
     """Hold the lock file of a folder; a second process is refused."""
+    lock = FileLock(path, timeout=0)
     with writing(folder):
-        handle = _lock(path, folder)
+        try:
+            lock.acquire()
+        except Timeout:
+            message = f"{folder}: another bertsmith process is working in it"
+            raise BertsmithError(message) from None
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
     try:
         yield
     finally:
         with suppress(OSError):
             path.unlink(missing_ok=True)  # whoever has just opened it notices
-            fcntl.flock(handle, fcntl.LOCK_UN)  # at once, also where a forked process has it open
-        os.close(handle)
-
-
-def _lock(path: Path, folder: str | Path) -> int:
-    while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            raise BertsmithError(f"{folder}: another bertsmith process is working in it") from None
-        except OSError as error:
-            if error.errno not in UNSUPPORTED:
-                os.close(handle)
-                raise
-        try:
-            if os.path.samestat(os.fstat(handle), path.stat()):
-                return handle
-        except FileNotFoundError:
-            pass
-        os.close(handle)  # the last holder removed this file while we opened it
+        lock.release()
 
 
 # ------------------------------------------------------------------ compressed streams
@@ -297,22 +278,34 @@ def _first_byte(handle: int) -> bytes:
     return first
 
 
-class _Pipe(io.RawIOBase):
+class ByteSource(io.RawIOBase):
+    """A stream of the bytes that `take` returns."""
+
+    def readable(self) -> bool:
+        """It can be read."""
+        return True
+
+    def take(self, size: int) -> bytes:
+        """Return at most so many bytes; none at the end."""
+        raise NotImplementedError
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer, or a part of it."""
+        data = self.take(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class _Pipe(ByteSource):
     """A named pipe, or that of a shell's <(...)."""
 
     def __init__(self, handle: int, first: bytes) -> None:
         self.handle, self.first, self.count = handle, first, 0
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if self.first:
-            buffer[:1], self.first, size = self.first, b"", 1
-        else:
-            size = os.readv(self.handle, [buffer])
-        self.count += size
-        return size
+    def take(self, size: int) -> bytes:
+        data, self.first = self.first or os.read(self.handle, size), b""
+        self.count += len(data)
+        return data
 
     def tell(self) -> int:
         return self.count
@@ -336,21 +329,18 @@ def _content(path: Path, file: IO[bytes]) -> IO[bytes]:
     return io.BufferedReader(_Bounded(content, file), 1 << 17)
 
 
-class _Bounded(io.RawIOBase):
+class _Bounded(ByteSource):
     """Decompressed content, unless it is a compressed bomb: text never shrinks that much."""
 
     def __init__(self, content: IO[bytes], file: IO[bytes]) -> None:
         self.content, self.file, self.count = content, file, 0
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        size: int = self.content.readinto(buffer)  # type: ignore[attr-defined]
-        self.count += size
+    def take(self, size: int) -> bytes:
+        data = self.content.read(size)
+        self.count += len(data)
         if self.count > BOMB and self.count > LARGEST_RATIO * self.file.tell():
             raise OSError(f"it decompresses to more than {LARGEST_RATIO} times its size")
-        return size
+        return data
 
     def close(self) -> None:
         if not self.closed:
@@ -396,7 +386,7 @@ def inner(path: Path) -> Path:
     return path.with_suffix("") if path.suffix in PACKED else path
 
 
-class _Frames(io.RawIOBase):
+class _Frames(ByteSource):
     """The content of Zstandard frames; the library's own reader takes half a file for a whole."""
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
@@ -411,21 +401,16 @@ class _Frames(io.RawIOBase):
         self.frame: Any = None  # the one that is being read
         self.ready = b""
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
+    def take(self, size: int) -> bytes:
         while not self.ready:
             data = self.file.read(1 << 11)  # a block of 4 bytes may hold 128 KiB
             if not data:
                 if self.frame is not None:
                     raise EOFError("it ends in the middle of a Zstandard frame")
-                return 0
+                return b""
             self._feed(data)
-        count = min(len(buffer), len(self.ready))
-        buffer[:count] = self.ready[:count]
-        self.ready = self.ready[count:]
-        return count
+        data, self.ready = self.ready[:size], self.ready[size:]
+        return data
 
     def _feed(self, data: bytes) -> None:
         parts = []

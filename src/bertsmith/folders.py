@@ -1,11 +1,8 @@
 """Output paths: checked before the work starts; only bertsmith's own files are replaced."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -166,9 +163,6 @@ def reserved(folder: str | Path) -> Iterator[None]:
     Unlike `files.locked`, nothing is created inside it, so that it can be replaced meanwhile.
     """
     place = Path(os.path.realpath(folder))
-    if sys.platform == "win32":
-        yield
-        return
     number = hashlib.sha256(os.fsencode(place.name)).hexdigest()[:12]
     name = f".{place.name[:40]}-{number}.lock"
     created = []

@@ -1,7 +1,5 @@
 """JSON from foreign files: bounded in size, type-checked, without repeated keys."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

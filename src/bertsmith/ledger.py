@@ -1,7 +1,5 @@
 """The ledger: counts of what was windowed, truncated, unknown or skipped."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 MOST = 0.5  # the share of unknown tokens above which results mean little

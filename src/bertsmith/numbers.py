@@ -1,7 +1,5 @@
 """Numbers from foreign files and options: parsed, checked and bounded."""
 
-from __future__ import annotations
-
 import math
 import re
 

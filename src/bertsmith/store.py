@@ -6,8 +6,6 @@ differs. The result of a finished part is a JSON file that appears whole or not 
 nothing is lost or done twice wherever a process is killed.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

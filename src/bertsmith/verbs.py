@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from pathlib import Path
@@ -178,6 +178,7 @@ def pretrain(
     cool_down: int | None = None,
     changes: Mapping[str, Any] | None = None,
     show: str | None = None,
+    log: Sequence[Any] = (),
 ) -> Pretrained:
     """Pre-train a model with a recipe, on a folder written by `prepare`.
 
@@ -185,7 +186,7 @@ def pretrain(
     overrides keys of the recipe: `{"train.steps": 100}`. `branch` ("run@8000") starts from a
     checkpoint of another run, with its recipe if none is named; `cool_down` is then the number of
     steps until the end, over which the learning rate falls to 0. The run is written to `out`, by
-    default a folder named after the recipe.
+    default a folder named after the recipe. `log` names loggers: tensorboard, wandb, mlflow.
     """
     from bertsmith.train.continuing import find_branch
     from bertsmith.train.recipe import change, data_changes
@@ -204,7 +205,7 @@ def pretrain(
         recipe = find_branch(branch).run / "recipe.toml"
     place = Path(out) if out is not None else Path(Path(recipe).stem)
     how: dict[str, Any] = {"resume": resume, "branch": branch, "cool_down": cool_down}
-    return Pretrained(place, train(load_recipe(recipe, lines), place, **how, show=show))
+    return Pretrained(place, train(load_recipe(recipe, lines), place, **how, show=show, log=log))
 
 
 def _toml(value: Any) -> str:

@@ -9,17 +9,18 @@ from sklearn.metrics import silhouette_score
 
 from analysis.conftest import KINDS, Small
 from bertsmith import Bert, load
-from bertsmith.analysis.clusters import clusters, unit
 from bertsmith.analysis.pages import senses_page
 from bertsmith.analysis.senses import (
-    Pair,
+    SensePair,
     Senses,
+    clusters,
     find,
     projector,
     read_pairs,
     same_sense,
     senses,
     static,
+    unit,
     vectors,
 )
 from bertsmith.batch import Batch
@@ -178,7 +179,7 @@ def test_same_sense_is_told_better_than_by_chance(minilm: Bert) -> None:
 def test_labels_that_say_nothing_are_not_learned(small: Small) -> None:
     """With a constant word vector only the more frequent answer can be given."""
     place = find("river", ["river"])[0]
-    pairs = [Pair(place, place, number % 3 != 0) for number in range(30)]
+    pairs = [SensePair(place, place, number % 3 != 0) for number in range(30)]
     assert max(same_sense(small(), pairs)) <= 20 / 30 + 1e-9
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bertsmith.batch import Batch
 from bertsmith.checkpoint import Checkpoint, Lora, attach, convert, read, write
-from bertsmith.checkpoint.lora import is_adapted, write_adapter
+from bertsmith.checkpoint.lora import is_adapted, share, write_adapter
 from bertsmith.errors import BertsmithError
 from parity.compare import make
 from parity.test_families import FAMILIES
@@ -132,6 +132,33 @@ def test_convert_writes_the_merged_model(tmp_path: Path, made: Any) -> None:
     convert(tmp_path / "adapter", tmp_path / "out")
     assert not (tmp_path / "out" / "adapter_config.json").exists()
     torch.testing.assert_close(logits(read(tmp_path / "out")), logits(checkpoint))
+
+
+@pytest.mark.parametrize("stem", ["Bert", "ModernBert", "DebertaV2"])
+def test_several_adapters_share_one_model(stem: str, tmp_path: Path) -> None:
+    """Each gives what it gave merged, also side by side; only the updates and heads are its own."""
+    base(stem, tmp_path / "base")
+    shared = [read(tmp_path / "base")]
+    before = logits(shared[0])
+    for number in range(3):
+        folder, checkpoint = tmp_path / str(number), read(tmp_path / "base")
+        lora = Lora(rank=2 + number, alpha=5, targets=("all", "attention", "feedforward")[number])
+        attach(checkpoint, lora, seed=number)
+        trained(checkpoint)
+        folder.mkdir()
+        write_adapter(checkpoint, folder, str(tmp_path / "base"), lora)
+        shared.append(read(folder))
+        assert share(shared[-1], folder, shared[:-1]) > 0
+        torch.testing.assert_close(logits(shared[-1]), logits(checkpoint), atol=1e-6, rtol=1e-6)
+        own = {id(one) for one in shared[-1].model.parameters()}
+        own -= {id(one) for one in shared[0].model.parameters()}
+        named = {name for name, one in shared[-1].model.named_parameters() if id(one) in own}
+        assert all(".lora." in name or name.startswith("heads.") for name in named)
+    merged = [read(tmp_path / str(number)) for number in range(3)]
+    for one, other in zip(shared[1:], merged, strict=True):
+        torch.testing.assert_close(logits(one), logits(other), atol=1e-6, rtol=1e-6)
+    assert torch.equal(logits(shared[0]), before)
+    assert share(shared[0], tmp_path / "base", shared[1:]) == 0  # no adapter: it stays
 
 
 def test_mistakes(tmp_path: Path) -> None:

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from bertsmith import load
-from bertsmith.analysis.ablation import ablated, loss, masked_words
+from bertsmith.analysis.ablation import ablated, loss, masked_words, scores
 from bertsmith.analysis.maps import head_counts
-from bertsmith.analysis.scoring import scores
 from bertsmith.errors import BertsmithError
 from bertsmith.tasks.read import read_data
 from cli.conftest import Run

@@ -15,8 +15,8 @@ from bertsmith.errors import SettingError
 from bertsmith.finetuning import Settings
 from bertsmith.settings import declared, picked, setting
 from bertsmith.settings.comparing import ComparisonSettings
+from bertsmith.settings.corpus import CorpusSettings as CorpusSettings
 from bertsmith.settings.corpus import EngineSettings
-from bertsmith.settings.corpus import Settings as CorpusSettings
 from bertsmith.settings.distilling import DistillationSettings
 from bertsmith.settings.finetuning import FinetuningSettings, TrialSettings
 from bertsmith.settings.search import IndexSettings, SearchSettings

@@ -237,7 +237,8 @@ def test_doctor(run: Run) -> None:
     assert found["kernels_agree"] is True
     assert found["libraries"]["torch"]
     assert found["extras"].keys() == {
-        *("analysis", "corpus", "excel", "onnx", "ray", "search", "serve", "tensorboard")
+        *("analysis", "corpus", "excel", "onnx", "ray", "search", "serve", "tensorboard", "wandb"),
+        "mlflow",
     }
     assert found["models"] == ["bertsmith-classic", "bertsmith-embed", "bertsmith-small"]
     assert all(speed > 0 for speed in found["tokens_per_second"]["cpu"].values())

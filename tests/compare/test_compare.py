@@ -14,8 +14,8 @@ from bertsmith.compare.parts import (
     PRETRAIN,
     RATE,
     SCORE,
-    Part,
-    Store,
+    ComparisonPart,
+    PartStore,
     best_rate,
     parts_of,
     rate_parts,
@@ -23,7 +23,7 @@ from bertsmith.compare.parts import (
 from bertsmith.compare.results import _means
 from bertsmith.compare.spec import Spec
 from bertsmith.compare.summary import summarised
-from bertsmith.compare.work import Stopped, Worker
+from bertsmith.compare.work import PartRunner, PartStopped
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning import finetune
 from bertsmith.metrics import multi_bootstrap
@@ -91,8 +91,8 @@ def test_finished_parts_are_not_run_again(
     make_spec: Make, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = (finished / "results.json").read_bytes()
-    ran: list[Part] = []
-    monkeypatch.setattr(Worker, "run", lambda self, part: ran.append(part))
+    ran: list[ComparisonPart] = []
+    monkeypatch.setattr(PartRunner, "run", lambda self, part: ran.append(part))
     run(make_spec(), finished)
     assert ran == []
     assert (finished / "results.json").read_bytes() == before
@@ -102,23 +102,23 @@ def test_interrupted_after_any_part_it_ends_the_same(
     make_spec: Make, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped after each part, also before a part's result is stored."""
-    real, count = Worker.run, 0
+    real, count = PartRunner.run, 0
 
-    def stopping(self: Worker, part: Part) -> None:
+    def stopping(self: PartRunner, part: ComparisonPart) -> None:
         nonlocal count
         count += 1
         if count % 3 == 0 and part.kind == PRETRAIN:
             self._pretrain(part)  # killed before its result is stored
-            raise Stopped
+            raise PartStopped
         real(self, part)
         if count % 2:
-            raise Stopped
+            raise PartStopped
 
-    monkeypatch.setattr(Worker, "run", stopping)
+    monkeypatch.setattr(PartRunner, "run", stopping)
     for _ in range(20):
         try:
             run(make_spec(), tmp_path)
-        except Stopped:
+        except PartStopped:
             continue
         break
     results = (tmp_path / "results.json").read_bytes()
@@ -161,7 +161,7 @@ def test_earlier_quarters_are_scored_once(make_spec: Make) -> None:
 
 def test_undefined_scores_do_not_stop_a_comparison(make_spec: Make, tmp_path: Path) -> None:
     """The correlation with constant predictions is undefined: the lowest rate is used."""
-    spec, store = make_spec(), Store(tmp_path)
+    spec, store = make_spec(), PartStore(tmp_path)
     part = next(part for part in parts_of(spec) if part.kind == SCORE)
     for trial in rate_parts(spec, part):
         store.write(trial, {}, {"dev": None}, {})

@@ -2,8 +2,7 @@
 
 import pytest
 
-from bertsmith.compare.static import compare_presets, count_preset
-from bertsmith.compare.static_page import static_page, static_rows
+from bertsmith.compare.static import compare_presets, count_preset, static_page, static_rows
 from bertsmith.errors import BertsmithError
 from bertsmith.families import presets
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith.corpus import Corpus, Manifest, check, sums
+from bertsmith.corpus import Corpus, Manifest, check, manifest
 from bertsmith.corpus.manifest import measure
 from bertsmith.errors import BertsmithError
 from slow.corrupt_shards import KINDS, found, make
@@ -148,7 +148,7 @@ def test_large_files_are_compared_while_they_are_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody waits for the sums of a large corpus; damage ends the next read, or the run."""
-    monkeypatch.setattr(sums, "AT_ONCE", 0)
+    monkeypatch.setattr(manifest, "AT_ONCE", 0)
     with changed(folder / "train" / "tokens-00000.npy", flipped):
         corpus = Corpus.open(folder)
         assert corpus.sums.thread is not None

@@ -1,6 +1,7 @@
 """int8: close to float32 in every family, stored and read again, proved on data or refused."""
 
 import json
+import threading
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -149,7 +150,9 @@ def pretend(monkeypatch: pytest.MonkeyPatch, speeds: dict[str, float]) -> None:
         return lambda: engines.Engine(name, torch.Tensor.t, torch._int_mm)
 
     monkeypatch.setattr(engines, "ENGINES", {name: make(name) for name in speeds})
-    monkeypatch.setattr(engines, "_measured", lambda one: engines.Choice(one, speeds[one.name]))
+    monkeypatch.setattr(
+        engines, "_measured", lambda one: engines.EngineChoice(one, speeds[one.name])
+    )
     engines.int8_engine.cache_clear()
 
 
@@ -220,6 +223,47 @@ def test_changed_weights_change_the_results() -> None:
     with torch.no_grad():
         bert.model.encoder.blocks[0].attention.output.weight.mul_(-1)  # type: ignore[union-attr]
     assert np.abs(before - bert.embed(TEXTS[:3])).max() > 0.01
+
+
+def test_single_texts_in_float32_change_to_the_graph(
+    plain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once they are frequent; changed weights, hooks and other batches go back to torch."""
+    bert = bs.load(plain, dtype="float32")
+    few: Any = bert.model.encoder.program
+    exact = bert.embed(TEXTS[0])
+    for _ in range(program.OFTEN):
+        bert.embed(TEXTS[0])
+    for thread in threading.enumerate():
+        if thread.name == few.thread_name:
+            thread.join()
+    assert few.sessions
+    ran: list[int] = []
+    compute = few._run
+    monkeypatch.setattr(few, "_run", lambda x, seen: (ran.append(1), compute(x, seen))[1])
+    assert np.allclose(bert.embed(TEXTS[0]), exact, atol=1e-5)
+    assert len(ran) == 1
+    bert.embed(["one", "and two or three"])
+    layer: Any = bert.model.encoder.blocks[0].feedforward.down  # type: ignore[union-attr]
+    called: list[int] = []
+    hook = layer.register_forward_hook(lambda *_: called.append(1))
+    assert np.allclose(bert.embed(TEXTS[0]), exact, atol=1e-5)
+    assert called == [1]
+    hook.remove()
+    with torch.no_grad():
+        layer.weight.mul_(-1)
+    assert np.abs(bert.embed(TEXTS[0]) - exact).max() > 0.01
+    assert len(ran) == 1
+    assert not few.sessions
+
+
+def test_a_layer_that_was_replaced_changes_the_results() -> None:
+    bert = tiny()
+    to_int8(bert.model)
+    before = bert.embed(TEXTS[0])
+    feedforward: Any = bert.model.encoder.blocks[0].feedforward  # type: ignore[union-attr]
+    feedforward.down = torch.nn.Linear(feedforward.down.in_features, feedforward.down.out_features)
+    assert np.abs(before - bert.embed(TEXTS[0])).max() > 0.01
 
 
 def test_tokens_share_a_scale_only_where_inputs_are_even() -> None:
@@ -378,6 +422,19 @@ def test_texts_without_labels(plain: Path, tmp_path: Path) -> None:
     assert proof.measure == "agreement"
     assert proof.agreement is not None
     assert proof.agreement > 0.9
+
+
+def test_predicted_numbers_are_compared_by_their_vectors(tmp_path: Path) -> None:
+    """Two numbers are never equal, so there is no agreement."""
+    bert = tiny(("classify",), id2label={"0": "score"}, problem_type="regression")
+    bert.save(tmp_path / "m")
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:20]))
+    proof = quantize(tmp_path / "m", tmp_path / "q", data=tmp_path / "texts.txt").proof
+    assert proof is not None
+    assert proof.measure == "cosine"
+    assert proof.agreement is None
+    assert proof.largest_change is not None
+    assert proof.lost == pytest.approx(100 * (1 - proof.cosine["mean"]))
 
 
 def test_outlier_channels_are_mended_or_refused(plain: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from bertsmith.demo.labels import (
     write_table,
     write_tags,
 )
-from bertsmith.demo.text import Document, Passage
+from bertsmith.demo.text import DemoDocument, DemoPassage
 from bertsmith.errors import BertsmithError
 from bertsmith.tasks.read import read_data
 
@@ -43,9 +43,9 @@ def test_capitals_begin_names_but_not_sentences() -> None:
     assert found == [("Ada", "B-NAME"), ("Lovelace", "I-NAME"), ("London", "B-NAME")]
 
 
-def documents(**areas: list[str]) -> list[Document]:
+def documents(**areas: list[str]) -> list[DemoDocument]:
     return [
-        Document(area, tuple(Passage((text,), area) for text in texts))
+        DemoDocument(area, tuple(DemoPassage((text,), area) for text in texts))
         for area, texts in areas.items()
     ]
 

@@ -93,7 +93,7 @@ def test_again_in_the_same_folder(made: Made, library: Path, tmp_path: Path) -> 
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bertsmith.demo.steps.Tuning.tagger", stop)
+        patch.setattr("bertsmith.demo.steps.DemoTuning.tagger", stop)
         with pytest.raises(KeyboardInterrupt):
             run(out, None, replace(TINY, steps=1), Console(quiet=True))
     assert not (out / "index.html").exists()

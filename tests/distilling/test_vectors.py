@@ -16,6 +16,7 @@ import bertsmith as bs
 from bertsmith import BertsmithError
 from bertsmith.distilling.pieces import pieces_of
 from bertsmith.distilling.vectors import Teachers
+from bertsmith.finetuning import tuning
 from bertsmith.finetuning.history import Nobody
 from bertsmith.infer.opening import open_model
 from finetuning.conftest import Write, texts
@@ -136,6 +137,20 @@ def test_vectors_of_another_width(base: Base, made: Maker, write: Write, tmp_pat
             bs.distill(base().folder, file, width=width)
     with pytest.raises(BertsmithError, match="pieces is 0, not a whole number from 1"):
         bs.distill(base().folder, file, pieces=0)
+
+
+def test_steps_that_a_gpu_replays_are_the_same(
+    base: Base, made: Maker, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sequences that fill a batch change nothing, with Dense modules and several widths."""
+    file, narrow = write("texts.jsonl", TEXTS), made("roberta", "Model", hidden_size=16).folder
+    more = {"width": 24, "matryoshka": "4,8", "epochs": 2, "dropout": 0.0}
+    options: dict[str, Any] = {"student": narrow, **more, **FAST}
+    plain = bs.distill(base().folder, file, **options)
+    monkeypatch.setattr(tuning, "can_replay", lambda *_: True)
+    replayed = bs.distill(base().folder, file, **options)
+    vectors = [one.model.embed(["a river", "stone"], normalise=True) for one in (plain, replayed)]
+    assert np.allclose(*vectors, atol=2e-3)  # Adam turns rounding into small steps
 
 
 def test_layers_of_another_model(base: Base, made: Maker, write: Write) -> None:

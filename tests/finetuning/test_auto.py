@@ -24,6 +24,7 @@ from finetuning.test_words import sentences
 from tasks.models import Made
 
 Base = Callable[..., Made]
+LONG = 10_000  # minutes: enough on any machine
 TEXT = "the old river flows Paris number 3"
 
 
@@ -41,12 +42,14 @@ class Told(Nobody):
 def test_the_best_is_an_ordinary_model(
     base: Base, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertsmith.finetuning.auto.FEW", 40)  # rows: all ways are tried
+    few = {"FEW": 40, "FOLDS": 2, "WARM_EPOCHS": 2, "TUNED_EPOCHS": 2}  # all ways are tried
+    for name, value in few.items():
+        monkeypatch.setattr(f"bertsmith.finetuning.auto.{name}", value)
     out, train = tmp_path / "out", write("train.jsonl", labelled(40))
     told = Told(out)
     test = write("test.jsonl", labelled(12))
     result = finetune(
-        base("modernbert").folder, train, out, test=test, auto=True, minutes=3, watch=told
+        base("modernbert").folder, train, out, test=test, auto=True, minutes=LONG, watch=told
     )
     assert result.kept.scores["test"]["accuracy"] == 1.0  # type: ignore[index]
     assert result.kept.scores["dev"]["count"] == 40  # type: ignore[index]
@@ -62,6 +65,7 @@ def test_the_best_is_an_ordinary_model(
     assert report["chosen"] == max(models, key=lambda one: one["estimate"])["name"]
     assert told.there[-1]  # the first model was there before the last was fitted
     assert any("auto: chose" in note for note in result.notes)
+    assert not any("few examples" in one or "the epoch" in one for one in result.notes)
     assert "auto: chose" in (out / "report.html").read_text("utf-8")
 
 
@@ -73,7 +77,7 @@ def test_no_time_leaves_the_quick_ones(
 
     monkeypatch.setattr(Limit, "step", never_in_time)  # as on a very slow machine
     train = write("train.jsonl", labelled(24))
-    result = finetune(base().folder, train, auto=True, minutes=3)
+    result = finetune(base().folder, train, auto=True, minutes=LONG)
     rows = result.extras["auto"]["candidates"]
     late = [one for one in rows if one["score"] is None]
     assert [one["name"].split(" of ")[0] for one in late]
@@ -81,15 +85,19 @@ def test_no_time_leaves_the_quick_ones(
     assert any("longer than the minutes allow" in note for note in result.notes)
 
 
-def test_tags_and_numbers(base: Base, write: Write) -> None:
-    tags = finetune(base().folder, write("t.jsonl", sentences()), auto=True, minutes=0.05)
+def test_tags_and_numbers(base: Base, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without contrastive training all weights are trained for many steps."""
+    monkeypatch.setattr("bertsmith.finetuning.auto.FOLDS", 2)
+    monkeypatch.setattr("bertsmith.finetuning.auto.TUNED_STEPS", 40)
+    made = base().folder
+    tags = finetune(made, write("t.jsonl", sentences()), auto=True, minutes=LONG)
     assert tags.kept.scores["dev"]["accuracy"] > 0.5  # type: ignore[index]
+    assert any("all weights" in one["name"] for one in tags.extras["auto"]["candidates"])
     numbers = [
         {"text": text, "score": 50.0 if label == "city" else -20.0} for text, label in texts()
     ]
-    result = finetune(
-        base().folder, write("n.jsonl", numbers), auto=True, minutes=1, task="regression"
-    )
+    data = write("n.jsonl", numbers)
+    result = finetune(made, data, auto=True, minutes=LONG, task="regression")
     assert result.kept.scores["dev"]["pearson"] > 0.8  # type: ignore[index]
     assert result.bert.checkpoint.settings["problem_type"] == "regression"
 
@@ -112,15 +120,44 @@ def test_options_that_do_not_fit(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_training_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr("bertsmith.finetuning.auto.time.monotonic", lambda: now[0])
-    limit = Limit(10)
-    now[0] = 3.0
-    limit.step(2, 100, 0.0)  # too early to say
-    limit.step(3, 12, 0.0)
+class Clock:
+    """A clock on which every look takes a second."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        self.seconds += 1
+        return self.seconds
+
+
+def test_a_training_ends_after_its_time_or_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertsmith.finetuning.auto.monotonic", Clock())
+    limit = Limit(2.5, steps=5)
+    limit.step(1, 100, 0.0)
+    limit.step(2, 100, 0.0)
+    assert limit.pace == 1.0
     with pytest.raises(OutOfTime):
         limit.step(3, 100, 0.0)
+    with pytest.raises(OutOfTime):
+        Limit(100, steps=5).step(5, 100, 0.0)
+
+
+@pytest.mark.parametrize(("seconds", "epochs"), [(400.0, 8), (16.0, 5), (4.0, 0)])
+def test_as_many_epochs_as_the_time_allows(
+    seconds: float, epochs: int, base: Base, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An epoch has two steps, each of a second; the first three are for measuring."""
+    monkeypatch.setattr("bertsmith.finetuning.auto.monotonic", Clock())
+    monkeypatch.setattr("bertsmith.finetuning.auto.WARM_BATCH", 12)
+    compared = choice(base, write, 24)
+    way = Candidate("any", Choice._contrastive, str(base().folder))
+    if epochs:
+        Choice._contrastive(compared, way, compared.data, seconds)
+    else:
+        with pytest.raises(OutOfTime):
+            Choice._contrastive(compared, way, compared.data, seconds)
+    assert (way.settings.epochs if way.settings else 0) == epochs
 
 
 def choice(base: Base, write: Write, count: int) -> Choice:
@@ -143,7 +180,7 @@ def test_few_rows_are_weighed_with_what_is_expected(
         return {n: Prediction(one, 1.0) for n, one in enumerate(flipped + labels[wrong:])}
 
     def candidate(wrong: int, *more: Any) -> Candidate:
-        made = Candidate("any", None, *more, predictions=with_errors(wrong))  # type: ignore[arg-type]
+        made = Candidate("any", None, "", *more, predictions=with_errors(wrong))  # type: ignore[arg-type]
         made.score = made.estimate = 1 - wrong / count
         return made
 

@@ -152,15 +152,20 @@ def test_states_beyond_the_memory_for_them_are_computed_again(
     assert apart(cached, trained(folder, file, freeze="encoder")) < 1e-5
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_half_precision_learns(base: Base, write: Write, checkpointing: bool) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "checkpointing"), [("bfloat16", False), ("bfloat16", True), ("float16", False)]
+)
+def test_half_precision_learns(
+    base: Base, write: Write, dtype: str, checkpointing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertsmith.train.precision.has_float16_units", lambda: True)
     file = write("t.jsonl", labelled())
     result = finetune(
         base().folder,
         file,
         dev=file,
         device="cpu",
-        dtype="bfloat16",
+        dtype=dtype,
         checkpointing=checkpointing,
         **FAST,
     )

@@ -27,7 +27,7 @@ from bertsmith.tasks.registry import TASKS
         ({"epochs": 10**50}, "epochs should be less than or equal to 10000"),
         ({"epoch": 3}, r"unknown setting 'epoch'; did you mean epochs\?"),
         ({"qqqq": 3}, "unknown setting 'qqqq'; known: learning_rate, optimizer"),
-        ({"dtype": "x"}, "dtype should be 'float32' or 'bfloat16', not 'x'"),
+        ({"dtype": "x"}, "dtype should be 'float32', 'bfloat16' or 'float16', not 'x'"),
         ({"freeze": "²"}, "freeze should be none, embedding, encoder or a number of layers"),
         ({"matrix_learning_rate": 0.1}, "matrix_learning_rate is for the optimizer muon"),
     ],

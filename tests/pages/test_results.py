@@ -10,7 +10,7 @@ from bertsmith.tasks.answering.task import Answer, Answers
 from bertsmith.tasks.classifying import Classification
 from bertsmith.tasks.filling import Guess, Guesses
 from bertsmith.tasks.tagging.task import Entities, Entity
-from bertsmith.tokenizer.tokenizer import Piece, Split
+from bertsmith.tokenizer.tokenizer import TextToken, TokenSplit
 
 EVIL = "<script>alert(1)</script>"
 
@@ -48,7 +48,10 @@ SHOWN = {
     "value": (Classification(EVIL, 3.5, {EVIL: 3.5}), ["3.5000"]),
     "entities": (Entities([Entity("PER", EVIL, 0, 25, 0.9)], f"{EVIL} here"), ["PER", "here"]),
     "answer": (Answers([Answer(EVIL, 2, 27, 0.8)], f"a {EVIL}!"), ["80.0%"]),
-    "tokens": (Split([Piece(EVIL, 7, 0, 1, "x"), Piece("b", 8, 1, 2, "y")], 1, 7), ["7", "8"]),
+    "tokens": (
+        TokenSplit([TextToken(EVIL, 7, 0, 1, "x"), TextToken("b", 8, 1, 2, "y")], 1, 7),
+        ["7", "8"],
+    ),
     "run": (
         Result(EVIL, "accuracy", run({"dev": {"accuracy": 0.5}, "test": {"accuracy": 0.4}})),
         ["dev", "test", "0.5000", "0.4000"],
@@ -86,7 +89,7 @@ def test_results_are_shown_and_escaped(name: str) -> None:
 
 
 def test_an_unknown_token_is_marked() -> None:
-    split = Split([Piece("[UNK]", 1, 0, 1, "☃"), Piece("b", 2, 1, 2, "b")], 1, 1)
+    split = TokenSplit([TextToken("[UNK]", 1, 0, 1, "☃"), TextToken("b", 2, 1, 2, "b")], 1, 1)
     assert split._repr_html_().count('class="bad"') == 1
 
 

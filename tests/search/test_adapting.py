@@ -106,16 +106,13 @@ def made_index(path: Path, made: Maker, *, known: bool, count: int = 400) -> Pat
     return path
 
 
-def test_a_gain_is_proved_and_the_index_replaced(
-    tmp_path: Path, made: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(adapting, "MOST_EPOCHS", 8)  # the model knows nothing yet
+def test_a_gain_is_proved_and_the_index_replaced(tmp_path: Path, made: Maker) -> None:
     path, out = made_index(tmp_path / "i", made, known=True), tmp_path / "adapted"
     said: list[str] = []
     with Index.open(path) as index:
         before = index.about["model"]["name"]
-    # So many minutes allow all epochs, however busy the machine is.
-    result = adapt(path, out, minutes=100, learning_rate=4e-3, replace=True, say=said.append)
+    # So many minutes allow all pairs, however busy the machine is.
+    result = adapt(path, out, minutes=100, replace=True, say=said.append)
     assert result.gained
     assert result.replaced
     [proof] = result.proofs
@@ -131,6 +128,25 @@ def test_a_gain_is_proved_and_the_index_replaced(
         index.check()
     with pytest.raises(BertsmithError, match="adapted"):  # it is not overwritten
         adapt(path, out)
+
+
+def test_a_map_is_learned_from_some_owners_and_checked_on_others() -> None:
+    random = np.random.default_rng(0)
+    turn = np.linalg.qr(random.normal(size=(16, 16)))[0]
+    texts = random.normal(size=(600, 16)).astype(np.float32)
+    queries = (texts @ turn + 0.1 * random.normal(size=texts.shape)).astype(np.float32)
+    owners = np.repeat(np.arange(200), 3)
+    weight = adapting.learned_map(queries, texts, owners).numpy()
+
+    def found(weight: Any) -> float:
+        near, far = queries @ weight.T, texts @ weight.T
+        far /= np.linalg.norm(far, axis=1, keepdims=True)
+        return float(((near @ far.T).argmax(1) == np.arange(600)).mean())
+
+    assert found(weight) > found(np.eye(16)) + 0.05
+    noise = random.normal(size=texts.shape).astype(np.float32)
+    unrelated = adapting.learned_map(noise, texts, owners).numpy()
+    assert np.abs(unrelated - np.eye(16)).max() < 0.05  # nothing is learned that others gain by
 
 
 def test_without_a_gain_nothing_is_replaced(tmp_path: Path, made: Maker) -> None:

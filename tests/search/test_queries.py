@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 import bertsmith as bs
+from bertsmith.checkpoint import keep_layers
+from bertsmith.distilling.vectors import headless
+from bertsmith.infer.opening import open_model
 from bertsmith.search import Index
 from bertsmith.search.build import Settings, update_folders
 from bertsmith.search.queries import QueryEncoder
@@ -32,6 +35,16 @@ def test_vectors_of_queries_equal_those_of_the_model() -> None:
         assert ours.dtype == np.float32
         assert np.abs(ours - theirs).max() <= 1e-6
     assert quick.embed("word " * 600) is None  # several windows
+
+
+def test_vectors_of_an_encoder_with_several_layers(tmp_path: Path) -> None:
+    bert = headless(open_model("bertsmith-small", device="cpu", progress=False))
+    bert.checkpoint = keep_layers(bert.checkpoint, (0, 5, 11))
+    bert.save(tmp_path / "model", "float16")
+    quick, slow = QueryEncoder(tmp_path / "model"), bs.load(tmp_path / "model", device="cpu")
+    for query in QUERIES:
+        ours, theirs = quick.embed(query), slow.embed(query, normalise=True)
+        assert np.abs(ours - theirs).max() <= 1e-6
 
 
 def test_an_index_uses_them(tmp_path: Path) -> None:

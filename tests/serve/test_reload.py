@@ -9,8 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 
 from bertsmith import load
+from bertsmith.checkpoint import Lora, attach, save_adapter
 from bertsmith.errors import BertsmithError
 from bertsmith.serve import Settings
 from bertsmith.serve.config import Place, Plan
@@ -19,6 +21,7 @@ from bertsmith.serve.reload import Site
 from serve.live import tiny
 
 HEADS = ("masked_lm", "tag")
+LORA = Lora(rank=2, alpha=4)
 
 
 class Files:
@@ -52,6 +55,37 @@ def files(tmp_path: Path) -> Files:
 def client(site: Site) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app=site.app)
     return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
+
+
+def test_adapters_share_the_weights_of_their_model(files: Files) -> None:
+    """Each answers as when it is loaded alone, with its updates merged."""
+    places = {"tagger": files.place("tagger")}
+    for number in (1, 2):
+        bert = load(files.folder / "tagger", device="cpu")
+        attach(bert.checkpoint, LORA, seed=number)
+        for name, parameter in bert.model.named_parameters():
+            if ".lora.b." in name:
+                torch.nn.init.normal_(parameter, std=0.3)
+        folder, base = files.folder / f"adapter{number}", files.folder / "tagger"
+        folder.mkdir()
+        save_adapter(folder, bert.checkpoint, bert.tokenizer, bert.sentence, base, LORA)
+        places[folder.name] = files.place(folder.name)
+    files.plan = Plan(places, {}, Settings())
+
+    async def steps() -> None:
+        site = files.site()
+        weights = [dict(site.served[name].bert.model.named_parameters()) for name in places]
+        shared = [n for n in weights[0] if all(one[n] is weights[0][n] for one in weights)]
+        assert {name for name in weights[0] if name.startswith("encoder.")} <= set(shared)
+        async with client(site) as http:
+            for name, place in places.items():
+                found = await http.post("/tag", json={"inputs": "a b", "model": name})
+                alone = load(place.path, device="cpu").tag("a b")
+                scores = [one["score"] for one in found.json()["results"][0]]
+                assert scores == pytest.approx([one.score for one in alone], abs=1e-6)
+        site.admission.work.close()
+
+    asyncio.run(steps())
 
 
 def test_models_come_and_go(files: Files) -> None:

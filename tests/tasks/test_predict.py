@@ -17,14 +17,14 @@ from bertsmith.data.tables import Where
 from bertsmith.infer.explain import attribute
 from bertsmith.tasks.answering.reading import Question
 from bertsmith.tasks.answering.task import find_answers
-from bertsmith.tasks.choice.reading import Options
+from bertsmith.tasks.choice.reading import ChoiceExample
 from bertsmith.tasks.classification.reading import Labelled
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import compare, evaluate, interval
-from bertsmith.tasks.predict import predict
 from bertsmith.tasks.read import open_data, read_data
 from bertsmith.tasks.registry import task_of
 from bertsmith.tasks.similarity.reading import Related
+from bertsmith.tasks.stream import predict
 from bertsmith.tasks.tagging.examples import Tagged
 from bertsmith.tasks.task import Prediction
 from tasks.models import LINES, Maker
@@ -122,7 +122,7 @@ def test_similarity(made: Maker) -> None:
 def test_examples_that_a_model_cannot_read(made: Maker) -> None:
     bert = made("bert", "ForSequenceClassification", num_labels=3).ours
     with pytest.raises(BertsmithError, match="this model is for classification"):
-        predict(bert, [Options("a", ("b", "c"), None, HERE)])
+        predict(bert, [ChoiceExample("a", ("b", "c"), None, HERE)])
 
 
 # ------------------------------------------------------------------ explanations

@@ -15,7 +15,7 @@ import pytest
 import bertsmith
 from bertsmith.errors import BertsmithError
 from bertsmith.tokenizer import FAMILIES, KINDS, Tokenizer, lines, train
-from bertsmith.tokenizer.families import BERT, Settings
+from bertsmith.tokenizer.families import BERT, PipelineSettings
 from bertsmith.tokenizer.train import count_words
 
 Trained = Callable[[str], Tokenizer]
@@ -110,7 +110,7 @@ def test_files_are_read_one_after_the_other(corpus: Path, tmp_path: Path) -> Non
 
 
 def test_words_are_counted_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = BERT.pipeline(Settings(lowercase=True))
+    pipeline = BERT.pipeline(PipelineSettings(lowercase=True))
     text = ["Hello, hello world.", "héllo  worlds"] * 10
     whole = count_words(text, pipeline)
     assert whole == {"hello": 30, ",": 10, "world": 10, ".": 10, "worlds": 10}

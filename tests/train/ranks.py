@@ -12,6 +12,7 @@ import socket
 import sys
 import time
 import traceback
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,16 @@ import torch.distributed.fsdp
 from safetensors.torch import save_file
 
 from bertsmith.distilling import distill
+from bertsmith.examples import Loader
+from bertsmith.examples.loader import StepRequest
 from bertsmith.finetuning import finetune
 from bertsmith.train import Recipe, load_recipe, pretrain
 from bertsmith.train.building import built, examples_of, open_corpus
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.loop import Trainer
+from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision
+from bertsmith.train.step import MicroBatch, TrainingStep
 
 torch.set_num_threads(1)
 
@@ -42,6 +47,8 @@ def run(order: dict[str, Any]) -> list[int]:
         if child == 0:
             os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(order["ranks"])}
             os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            # Four are as if on two machines.
+            os.environ["LOCAL_WORLD_SIZE"] = str(min(2, order["ranks"]))
             status = 1
             try:
                 status = obeyed(order)
@@ -60,14 +67,14 @@ def obeyed(order: dict[str, Any]) -> int:
         {"finetune": finetune, "distill": distill}[verb](*order["given"], **order["settings"])
         return 0
     recipe = load_recipe(order["recipe"])
-    if order.get("gradients"):
-        store_gradients(recipe, Path(order["out"]))
+    if micro_tokens := order.get("gradients"):
+        store_gradients(recipe, Path(order["out"]), micro_tokens)
         return 0
     done = pretrain(recipe, order["out"], resume=order["resume"], show="none")
     return 0 if done["finished"] else 3
 
 
-def store_gradients(recipe: Recipe, out: Path) -> None:
+def store_gradients(recipe: Recipe, out: Path, micro_tokens: int) -> None:
     """The gradients of one step, in the recipe's precision, as the first rank sees them."""
     device = torch.device("cpu")
     ranks = Ranks(device)
@@ -79,12 +86,17 @@ def store_gradients(recipe: Recipe, out: Path) -> None:
         precision = Precision.of(recipe.train.precision, device)
         module = ranks.wrap(learner, recipe.train.parallel, precision)
         examples = examples_of(recipe, corpus, 32, parts.checkpoint.config.segments)
-        plan = examples.plan(0, tokens=2048, micro_tokens=2048, ranks=ranks.count)
-        example = examples.make(plan.micro_batches[ranks.rank][0], fill=64)
-        own = learner.counts(example)
+        request = StepRequest(examples, 2048, micro_tokens, 64)
+        loaded = Loader(lambda step: request, rank=ranks.rank, ranks=ranks.count, workers=0).next()
+        assert loaded is not None
+        own: Counter[str] = Counter()
+        for example, active in zip(loaded.examples, loaded.active, strict=True):
+            own.update({name: n * active for name, n in learner.counts(example).items()})
         counts = dict(zip(own, ranks.sum([float(one) for one in own.values()]), strict=True))
-        loss, _ = module(example, counts)
-        (loss * ranks.count).backward()
+        optimizer = optimizer_for(learner, recipe.train)
+        step = TrainingStep(module, optimizer, ranks, objectives=learner.objectives)
+        pairs = zip(loaded.examples, loaded.active, strict=True)
+        step._gradients([MicroBatch((example, counts), active) for example, active in pairs])
         found = {name: p.grad for name, p in learner.named_parameters() if p.grad is not None}
         full = ranks.gather(found)
         if ranks.first:

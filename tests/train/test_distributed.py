@@ -45,7 +45,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Pa
     assert server.stdout is not None
 
     def run(
-        recipe: Recipe, out: Path, count: int, resume: bool = False, gradients: bool = False
+        recipe: Recipe, out: Path, count: int, resume: bool = False, gradients: int = 0
     ) -> Path:
         file = out.with_suffix(".toml")
         file.write_text(recipe.toml())
@@ -149,7 +149,7 @@ def test_half_precision_is_the_same_on_several_ranks(
 
     def found(name: str, count: int, **train: Any) -> dict[str, Any]:
         changed = made.model_copy(update={"train": made.train.model_copy(update=train)})
-        return load_file(ranks(changed, tmp_path / name, count, gradients=True))
+        return load_file(ranks(changed, tmp_path / name, count, gradients=2048))
 
     whole = found("whole", 1)
     for parallel in ("ddp", "fsdp"):
@@ -158,6 +158,23 @@ def test_half_precision_is_the_same_on_several_ranks(
         assert max(gaps.values()) < 0.02, sorted(gaps.items(), key=lambda one: -one[1])[:5]
         same = found(f"{parallel} in float32", 2, parallel=parallel)
         assert max(errors(same, whole).values()) < 1e-4
+
+
+def test_texts_are_compared_with_those_of_all_ranks(
+    recipe: Any, ranks: Runner, tmp_path: Path
+) -> None:
+    """Half the pairs on each rank, in one pass or in several: the gradient is that of one rank."""
+    made = small(recipe, "bert", "crops")
+
+    def found(name: str, count: int, micro_tokens: int, parallel: str = "ddp") -> dict[str, Any]:
+        train = made.train.model_copy(update={"parallel": parallel})
+        changed = made.model_copy(update={"train": train})
+        return load_file(ranks(changed, tmp_path / name, count, gradients=micro_tokens))
+
+    whole = found("whole", 1, 4096)
+    for count, micro_tokens, parallel in ((2, 4096, "ddp"), (2, 300, "fsdp"), (3, 450, "ddp")):
+        same = found(f"{count}-{micro_tokens}", count, micro_tokens, parallel)
+        assert max(errors(same, whole).values()) < 1e-5
 
 
 @pytest.mark.slow

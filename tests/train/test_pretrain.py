@@ -92,7 +92,7 @@ def test_every_objective_on_every_family(
 
 def test_a_run_leaves_a_model_that_transformers_opens(recipe: Make, tmp_path: Path) -> None:
     made = recipe(**OBJECTIVES["next"])
-    found = pretrain(made, tmp_path / "run", show="none", tensorboard=True)
+    found = pretrain(made, tmp_path / "run", show="none", log=["tensorboard"])
     assert found["finished"]
     assert found["steps"] == 12
     assert len(losses(tmp_path / "run")) == 12

@@ -1,8 +1,8 @@
-"""Progress views: numbers that are not finite, long runs, several ranks, TensorBoard."""
+"""Progress views: numbers that are not finite, long runs, several ranks."""
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,13 @@ from bertsmith.objectives import MultiObjective
 from bertsmith.train import Recipe, pretrain
 from bertsmith.train.building import built, open_corpus
 from bertsmith.train.folder import RunFolder
-from bertsmith.train.watch import Events, Lines, Live, Watch, curve
+from bertsmith.train.watch import Lines, Live, Watch, curve
 
 Make = Callable[..., Recipe]
 
 
 def shown(view: type[Watch], recipe: Recipe, folder: Path) -> Any:
-    return view(RunFolder(folder), recipe, built(recipe, open_corpus(recipe).tokenizer), False)
+    return view(RunFolder(folder), recipe, built(recipe, open_corpus(recipe).tokenizer))
 
 
 def row(step: int, loss: float) -> dict[str, Any]:
@@ -83,30 +83,3 @@ def test_the_time_left_does_not_wrap_after_a_day(
     view = shown(Lines, made, tmp_path)
     view.step(row(1, 1.0), timing() | {"seconds": 0.36})  # 100 hours
     assert "4 days, 4:00:00 left" in capsys.readouterr().err
-
-
-def test_tensorboard_drops_steps_that_are_run_again(tmp_path: Path) -> None:
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-
-    def run(folder: Path, steps: Iterable[int], loss: float) -> None:
-        events = Events(folder)
-        for step in steps:
-            events.add({"step": step, "loss": loss, "skipped": "text"})
-            if step == 8:
-                events.add({"step": step, "held_out_masked_lm": loss})
-        events.close()
-
-    def losses(folder: Path, key: str = "loss") -> list[tuple[int, float]]:
-        found = accumulator.EventAccumulator(str(folder)).Reload().Scalars(key)
-        return [(one.step, one.value) for one in found]
-
-    run(tmp_path / "one", range(1, 10), 1.0)
-    run(tmp_path / "one", range(6, 9), 2.0)  # killed, and resumed from step 5
-    assert losses(tmp_path / "one") == [(step, 1.0 + (step > 5)) for step in range(1, 9)]
-    assert losses(tmp_path / "one", "held_out_masked_lm") == [(8, 2.0)]
-    run(tmp_path / "two", [1, 2, 3, 4, 5, 3, 4], 1.0)  # rolled back to step 2
-    assert losses(tmp_path / "two") == [(step, 1.0) for step in range(1, 5)]
-    again = Events(tmp_path / "two")  # the evaluation of step 4 was interrupted: the step stays
-    again.add({"step": 4, "held_out_masked_lm": 1.0})
-    again.close()
-    assert losses(tmp_path / "two")[-1] == (4, 1.0)

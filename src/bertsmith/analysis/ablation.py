@@ -4,13 +4,11 @@ The output of a masked head is zero; that of a mean-ablated head is its mean ove
 layer that is left out returns its input, or adds its mean output to it. Weights do not change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,14 +18,15 @@ from torch import Tensor
 from bertsmith.analysis.maps import Floats, by_layer, head_counts
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import BUDGETS, packed
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Trace
 from bertsmith.model.attention import Change
+from bertsmith.tasks.classification.task import TASK as CLASSIFICATION
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.evaluate import evaluate
 from bertsmith.tasks.registry import USES
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
 
 Heads = Iterable[tuple[int, int]]  # layer, head
 
@@ -67,8 +66,10 @@ def masked_words(
 
     def loss(hidden: Hidden, batch: Batch, chosen: list[int]) -> tuple[Tensor, Tensor]:
         starts = list(accumulate(batch.layout.lengths, initial=0))
-        found = [(starts[n] + p, id_, n) for n, one in enumerate(chosen) for p, id_ in targets[one]]
-        rows, ids, owner = torch.tensor(found, device=hidden.last.device).unbind(1)
+        places = [
+            (starts[n] + p, id_, n) for n, one in enumerate(chosen) for p, id_ in targets[one]
+        ]
+        rows, ids, owner = torch.tensor(places, device=hidden.last.device).unbind(1)
         logits = bert.model.heads["masked_lm"](hidden, batch, rows).float()
         return F.cross_entropy(logits, ids, reduction="none"), owner
 
@@ -103,8 +104,8 @@ def loss(bert: LoadedModel, material: Material) -> float:
     total, count = 0.0, 0
     with torch.inference_mode():
         for batch, chosen in _batches(bert, material.windows):
-            found, _ = material.loss(bert.model.encoder(batch), batch, chosen)
-            total, count = total + float(found.double().sum()), count + len(found)
+            places, _ = material.loss(bert.model.encoder(batch), batch, chosen)
+            total, count = total + float(places.double().sum()), count + len(places)
     if not count:
         raise BertsmithError("no examples to measure on")
     return total / count
@@ -186,8 +187,8 @@ def mean_outputs(bert: LoadedModel, windows: Sequence[Window]) -> Means:
             for batch, _ in _batches(bert, windows):
                 trace = Trace(states=True)
                 encoder(batch, trace)
-                for layer, (given, made) in enumerate(pairwise(trace.hidden)):
-                    layers[layer] += (made.double() - given.double()).sum(0)
+                for layer, (before_layer, after_layer) in enumerate(pairwise(trace.hidden)):
+                    layers[layer] += (after_layer.double() - before_layer.double()).sum(0)
     finally:
         encoder.changes = before
     tokens = max(1, sum(len(window.ids) for window in windows))
@@ -196,13 +197,13 @@ def mean_outputs(bert: LoadedModel, windows: Sequence[Window]) -> Means:
 
 def one_by_one(bert: LoadedModel, cost: Callable[[], float], means: Means | None = None) -> Floats:
     """Return the increase of a cost (loss or negative score) without each head: (layers, heads)."""
-    counts, whole = head_counts(bert), cost()
-    found = []
+    counts, before = head_counts(bert), cost()
+    increases = []
     for layer, count in enumerate(counts):
         for head in range(count):
             with ablated(bert, [(layer, head)], means=means):
-                found.append(cost() - whole)
-    return by_layer(torch.tensor(found), counts)
+                increases.append(cost() - before)
+    return by_layer(torch.tensor(increases), counts)
 
 
 def importance(bert: LoadedModel, material: Material) -> Floats:
@@ -221,10 +222,10 @@ def importance(bert: LoadedModel, material: Material) -> Floats:
             owner = batch.layout.owner
             encoder.changes = {layer: _gated(gate, owner) for layer, gate in enumerate(gates)}
             with torch.enable_grad():
-                found, belongs = material.loss(encoder(batch), batch, chosen)
+                losses, belongs = material.loss(encoder(batch), batch, chosen)
                 # The mean over each input's own targets, then one gradient for all inputs.
-                each = found.new_zeros(size).index_add(0, belongs.to(found.device), found)
-                targets = belongs.bincount(minlength=size).clamp(min=1).to(found.device)
+                each = losses.new_zeros(size).index_add(0, belongs.to(losses.device), losses)
+                targets = belongs.bincount(minlength=size).clamp(min=1).to(losses.device)
                 slopes = torch.autograd.grad((each / targets).sum(), gates)
             for layer, slope in enumerate(slopes):
                 total[layer] += slope.abs().sum(0).double().cpu()
@@ -246,3 +247,33 @@ def _batches(bert: LoadedModel, windows: Sequence[Window]) -> Iterator[tuple[Bat
         group = [windows[number] for number in chosen]
         batch = Batch.of([one.ids for one in group], [one.segments for one in group])
         yield batch.to(bert.device), chosen
+
+
+# ------------------------------------------------------------------ labelled files
+
+
+def scores(bert: LoadedModel, dataset: Dataset[Any]) -> dict[str, float]:
+    """Every score that the task has, over all gold."""
+    every_score = evaluate(bert, dataset).scores
+    return {name: value for name, value in every_score.items() if name != "count"}
+
+
+def material(bert: LoadedModel, dataset: Dataset[Any]) -> Material:
+    """The examples of a file of classes, with the loss of telling them."""
+    if dataset.task != CLASSIFICATION.name:
+        raise BertsmithError(
+            f"gradients rank heads for {CLASSIFICATION.name} only, not for {dataset.task}: add"
+            " --alone"
+        )
+    rows = dataset.gold()
+    pairs = [one.pair for one in rows] if rows and rows[0].pair is not None else None
+    return labelled(bert, [one.text for one in rows], [one.label for one in rows], pairs)
+
+
+def windows(bert: LoadedModel, dataset: Dataset[Any]) -> list[Window]:
+    """All that a model reads of a file: texts, or a first text with each of the others."""
+    inputs = []
+    for example in dataset.examples:
+        first, *others = example.texts
+        inputs += bert.windows([first] * max(1, len(others)), others or None)
+    return inputs

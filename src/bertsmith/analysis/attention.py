@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bertsmith.analysis.importance import explained
 from bertsmith.analysis.maps import AttentionMaps, Token, encoded, head_counts
 from bertsmith.analysis.page import AttentionPage
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.spans import trimmed
 from bertsmith.tokenizer import Encoding, Tokenizer
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
 
 BLANKS = ("▁", "Ġ")  # how vocabularies spell a space that is a token by itself
 
@@ -63,9 +60,9 @@ def attention(
     counts, shown = head_counts(bert), _chosen(layers, len(config.plan), "layer")
     said, worth = "", [0.0] * (len(encoding) * importance)
     if importance:
-        found = explained(bert, text, pair)
-        said = f"{found.kind} “{found.said}”"
-        for word in found.words:
+        explanation = explained(bert, text, pair)
+        said = f"{explanation.kind} “{explanation.said}”"
+        for word in explanation.words:
             for place in word.tokens:
                 worth[place] = word.importance
     return AttentionView(

@@ -1,12 +1,10 @@
 """Statistics of attention heads, and the dependencies that they predict."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,13 +13,11 @@ from torch import Tensor
 from bertsmith.analysis.maps import Floats, by_layer, head_counts
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import packed
 from bertsmith.infer.spans import wordless
 from bertsmith.model import Trace
 from bertsmith.tasks.tagging.conll import Treebank
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
 
 # The metrics of a head, means over all tokens that are not special.
 METRICS = {
@@ -41,7 +37,7 @@ OFFSETS = [offset for offset in range(-8, 9) if offset]
 
 
 @dataclass(frozen=True)
-class Input:
+class HeadInput:
     """The tokens of one input; for a parsed sentence, with the word of each."""
 
     ids: Sequence[int]
@@ -105,14 +101,14 @@ class HeadNumbers:
         return [(int(layer), int(head), float(table[layer, head])) for layer, head in places]
 
 
-def measure(bert: LoadedModel, inputs: Sequence[Input]) -> HeadNumbers:
+def measure(bert: LoadedModel, inputs: Sequence[HeadInput]) -> HeadNumbers:
     """Compute the metrics of every head over all inputs."""
     if not inputs:
         raise BertsmithError("no texts to measure the heads on")
     heads = head_counts(bert)
     sums = torch.zeros(sum(heads), len(METRICS), dtype=torch.float64)
     counts = torch.zeros(len(METRICS), dtype=torch.float64)
-    finder = Finder(heads, inputs)
+    finder = DependencyScores(heads, inputs)
     for one, maps in seen(bert, inputs):
         targets, weight = _targets(bert, one)
         counts += weight
@@ -125,15 +121,15 @@ def measure(bert: LoadedModel, inputs: Sequence[Input]) -> HeadNumbers:
     return HeadNumbers(metrics, len(inputs), tokens, finder.relations())
 
 
-def texts(bert: LoadedModel, given: Sequence[str]) -> list[Input]:
+def texts(bert: LoadedModel, lines: Sequence[str]) -> list[HeadInput]:
     """Encode texts; long ones in windows."""
-    return [Input(window.ids, window.segments) for window in bert.windows(given)]
+    return [HeadInput(window.ids, window.segments) for window in bert.windows(lines)]
 
 
-def parsed(bert: LoadedModel, given: Iterable[Treebank]) -> list[Input]:
+def parsed(bert: LoadedModel, sentences: Iterable[Treebank]) -> list[HeadInput]:
     """Encode sentences with dependencies; those that are too long are left out and counted."""
     inputs = []
-    for one in given:
+    for one in sentences:
         encoding = bert.tokenizer.encode(one.text)
         if len(encoding) > bert.max_length:
             bert.ledger.note("sentences longer than the model reads, left out")
@@ -145,11 +141,11 @@ def parsed(bert: LoadedModel, given: Iterable[Treebank]) -> list[Input]:
                     n for n, span in enumerate(one.offsets) if start < span[1] and span[0] < end
                 )
                 words[place] = next(inside, -1)
-        inputs.append(Input(encoding.ids, encoding.segments, words, one))
+        inputs.append(HeadInput(encoding.ids, encoding.segments, words, one))
     return inputs
 
 
-def seen(bert: LoadedModel, inputs: Sequence[Input]) -> Iterator[tuple[Input, Tensor]]:
+def seen(bert: LoadedModel, inputs: Sequence[HeadInput]) -> Iterator[tuple[HeadInput, Tensor]]:
     """Yield every input with the attention maps of all heads: (L * H, n, n)."""
     config = bert.checkpoint.config
     layers = range(len(config.plan))
@@ -174,7 +170,7 @@ def _totals(weights: Tensor, targets: Tensor) -> Tensor:
     return torch.cat([entropy[:, None], others], dim=1).double().cpu()
 
 
-def _targets(bert: LoadedModel, one: Input) -> tuple[Tensor, Tensor]:
+def _targets(bert: LoadedModel, one: HeadInput) -> tuple[Tensor, Tensor]:
     """For every metric how much a weight from i to j counts (metrics, n, n); and how many rows.
 
     The first plane, entropy's, only marks the rows that count.
@@ -199,12 +195,12 @@ def _targets(bert: LoadedModel, one: Input) -> tuple[Tensor, Tensor]:
         (steps == 1) & both,
         same,
     ]
-    found = torch.stack([plane.float() for plane in planes]) * plain[None, :, None]
+    targets = torch.stack([plane.float() for plane in planes]) * plain[None, :, None]
     total = plain.sum()
     # A token at an edge has no neighbour there, and most tokens have no second self.
     neighbours = (both & (steps == 1)).sum()
     rows = [total] * 6 + [neighbours, neighbours, same.any(1).sum()]
-    return found, torch.stack(rows).double()
+    return targets, torch.stack(rows).double()
 
 
 @lru_cache(maxsize=8)
@@ -215,19 +211,19 @@ def _punctuation(tokenizer: Any) -> frozenset[int]:
     return frozenset(id_ for id_, text in shown.items() if text and wordless(text))
 
 
-class Finder:
+class DependencyScores:
     """Count how often each head's largest weight goes from a word to its head, or back.
 
     Words are as in Clark et al. (2019): attention to a word is the sum over its tokens, attention
     from it the mean; the most attended word, other than itself, is the prediction.
     """
 
-    def __init__(self, heads: Sequence[int], inputs: Sequence[Input]) -> None:
-        found = Counter(
+    def __init__(self, heads: Sequence[int], inputs: Sequence[HeadInput]) -> None:
+        frequencies = Counter(
             relation for one in inputs if one.parsed is not None for relation in self.gold(one)[2]
         )
-        self.names = sorted(found)
-        self.counts = torch.tensor([found[name] for name in self.names], dtype=torch.float64)
+        self.names = sorted(frequencies)
+        self.counts = torch.tensor([frequencies[name] for name in self.names], dtype=torch.float64)
         self.heads = heads  # how many each layer has
         self.hits = torch.zeros(2, sum(heads), len(self.names), dtype=torch.float64)
         self.fixed = torch.zeros(len(OFFSETS), len(self.names), dtype=torch.float64)
@@ -236,7 +232,7 @@ class Finder:
                 self._offsets(one)
 
     @staticmethod
-    def gold(one: Input) -> tuple[list[int], list[int], list[str]]:
+    def gold(one: HeadInput) -> tuple[list[int], list[int], list[str]]:
         """Return the words that have a head and tokens: their positions, heads and relations."""
         assert one.parsed is not None
         assert one.words is not None
@@ -250,7 +246,7 @@ class Finder:
         ]
         return [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
 
-    def see(self, weights: Tensor, one: Input) -> None:
+    def see(self, weights: Tensor, one: HeadInput) -> None:
         """Count the correct predictions of every head in one sentence: (L * H, n, n)."""
         places, heads, relations = self.gold(one)
         if not places:
@@ -275,14 +271,14 @@ class Finder:
             hit = (table[:, asked].argmax(-1) == right).double()  # (maps, words that have a head)
             self.hits[direction].index_add_(1, kind, hit)
 
-    def _offsets(self, one: Input) -> None:
+    def _offsets(self, one: HeadInput) -> None:
         for place, head, relation in zip(*self.gold(one), strict=True):
             if head - place in OFFSETS:
                 self.fixed[OFFSETS.index(head - place), self.names.index(relation)] += 1
 
     def relations(self) -> dict[str, Relation]:
         """Return the best head for each relation, the most frequent relation first."""
-        found = {}
+        relations = {}
         for kind in self.counts.argsort(descending=True, stable=True).tolist():
             count = int(self.counts[kind])
             shares = self.hits[..., kind] / count
@@ -290,7 +286,7 @@ class Finder:
             best = np.unravel_index(np.nanargmax(table), table.shape)
             direction, layer, head = (int(n) for n in best)
             offset = int(self.fixed[:, kind].argmax())
-            found[self.names[kind]] = Relation(
+            relations[self.names[kind]] = Relation(
                 count=count,
                 layer=layer,
                 head=head,
@@ -300,4 +296,4 @@ class Finder:
                 baseline=float(self.fixed[offset, kind]) / count,
                 table=table,
             )
-        return found
+        return relations

@@ -1,16 +1,14 @@
 """Word importance: the change of the prediction when a word is masked."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from torch.nn.functional import logsigmoid
 
 from bertsmith.analysis.maps import encoded
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import Compute
 from bertsmith.infer.spans import words
 from bertsmith.infer.states import tokens_inside
@@ -20,9 +18,6 @@ from bertsmith.tasks.answering.task import Answer, find_answers
 from bertsmith.tasks.classifying import Classification, classify
 from bertsmith.tasks.registry import USES, task_of
 from bertsmith.tokenizer import Encoding, Tokenizer
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -85,8 +80,8 @@ def for_label(
             scores = scores.log_softmax(-1)
         elif task.several:
             scores = logsigmoid(scores)
-        found: list[float] = scores[:, column].tolist()
-        return found
+        logits: list[float] = scores[:, column].tolist()
+        return logits
 
     return _hidden_one_by_one(bert, (text, pair), score)
 
@@ -117,10 +112,10 @@ def for_answer(bert: LoadedModel, question: str, passage: str) -> list[WordImpor
 
 def _best(bert: LoadedModel, question: str, passage: str) -> Answer:
     USES["answer"].demand(bert)
-    found = find_answers(bert, [question], [passage])[0].answers(1, empty=False)
-    if not found:
+    answers = find_answers(bert, [question], [passage])[0].answers(1, empty=False)
+    if not answers:
         raise BertsmithError("the model finds no answer in this passage")
-    return found[0]
+    return answers[0]
 
 
 def _hidden_one_by_one(
@@ -132,13 +127,15 @@ def _hidden_one_by_one(
     if mask is None:
         raise BertsmithError("this tokenizer has neither a mask nor an unknown token")
     encoding = encoded(bert, *texts)
-    found = _words(tokenizer, encoding, texts)
+    words = _words(tokenizer, encoding, texts)
     windows = [_window(encoding, encoding.ids)]
-    for word in found:
+    for word in words:
         ids = [mask if row in word.tokens else id_ for row, id_ in enumerate(encoding.ids)]
         windows.append(_window(encoding, ids))
-    whole, *without = bert.run(windows, score)
-    return [replace(word, importance=whole - one) for word, one in zip(found, without, strict=True)]
+    unmasked, *without = bert.run(windows, score)
+    return [
+        replace(word, importance=unmasked - one) for word, one in zip(words, without, strict=True)
+    ]
 
 
 def _window(encoding: Encoding, ids: list[int]) -> Window:
@@ -149,12 +146,12 @@ def _words(
     tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, str | None]
 ) -> list[WordImportance]:
     """Every word, of no importance yet."""
-    found = []
+    measured = []
     for source, text in enumerate(one for one in texts if one is not None):
         rows = [row for row, owner in enumerate(encoding.sources) if owner == source]
         alone = tokenizer.encode(text, special=False)
         spans = [(start, end) for _, start, end in words(text, alone)]
         for (start, end), inside in zip(spans, tokens_inside(alone, spans), strict=True):
             tokens = tuple(rows[token] for token in inside)
-            found.append(WordImportance(text[start:end], start, end, source, 0.0, tokens))
-    return found
+            measured.append(WordImportance(text[start:end], start, end, source, 0.0, tokens))
+    return measured

@@ -1,10 +1,7 @@
 """The logit lens (predictions at each depth) and CKA (similarity of depths and models)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,13 +9,11 @@ import torch
 from bertsmith.analysis.maps import Floats, encoded
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.states import hidden_states
 from bertsmith.infer.texts import listed_strings
 from bertsmith.model import Hidden, Trace
 from bertsmith.tasks.registry import USES
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
 
 
 @dataclass(frozen=True)

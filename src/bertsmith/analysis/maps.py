@@ -1,12 +1,9 @@
 """Attention weights of a model for one text, computed on demand."""
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,12 +13,10 @@ from torch import Tensor
 from bertsmith.analysis.weights import Weights
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.model import Scores, Trace
 from bertsmith.model.attention import Look
 from bertsmith.tokenizer import Encoding
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
 
 Floats = NDArray[np.float32]
 LONG = 2048  # tokens from which on memory is watched
@@ -139,18 +134,18 @@ class AttentionMaps:
         return rollout(np.nanmean(self.maps(), axis=1), causal=causal)
 
     def _gather(self, make: Callable[[Weights], Tensor]) -> Floats:
-        found = np.empty(0, np.float32)
+        arrays = np.empty(0, np.float32)
 
         def look(layer: int, weights: Weights) -> None:
-            nonlocal found
+            nonlocal arrays
             one = make(weights).cpu().numpy()
-            if not found.size:
+            if not arrays.size:
                 shape = (len(self.layers), len(self.heads), *one.shape[1:])
-                found = np.full(shape, np.nan, np.float32)
-            found[self.layers.index(layer), : len(one)] = one
+                arrays = np.full(shape, np.nan, np.float32)
+            arrays[self.layers.index(layer), : len(one)] = one
 
         self.visit(look)
-        return found
+        return arrays
 
     def _check(self, places: Sequence[int]) -> None:
         for place in places:
@@ -172,10 +167,10 @@ def rollout(means: Floats, *, causal: bool = False) -> Floats:
     Half of what a token becomes is what it was: each map is averaged with the identity.
     """
     passed = np.eye(means.shape[-1], dtype=np.float32)
-    found = []
+    layers = []
     for mean in means:
         seen = np.tril(mean) if causal else mean
         seen = seen / np.maximum(seen.sum(-1, keepdims=True), 1e-12)
         passed = (0.5 * seen + 0.5 * np.eye(len(mean), dtype=np.float32)) @ passed
-        found.append(passed)
-    return np.stack(found)
+        layers.append(passed)
+    return np.stack(layers)

@@ -1,7 +1,5 @@
 """The attention page: one HTML file that needs no network."""
 
-from __future__ import annotations
-
 import base64
 import zlib
 from collections.abc import Iterator, Sequence
@@ -153,11 +151,11 @@ def _filled(view: AttentionMaps, panes: list[tuple[Pane, int | None]]) -> list[P
 
 
 def _pane(view: AttentionMaps, places: range) -> Pane:
-    whole = len(places) == len(view)
-    about = f"{len(view):,} tokens" if whole else f"tokens {places.start} to {places.stop - 1}"
+    all_tokens = len(places) == len(view)
+    about = f"{len(view):,} tokens" if all_tokens else f"tokens {places.start} to {places.stop - 1}"
     tokens = [_shown(view.tokens[place]) for place in places]
-    complete = whole and _complete(view)
-    pane = _empty(view, about, tokens, first=places.start, partial=not whole, rollout=complete)
+    complete = all_tokens and _complete(view)
+    pane = _empty(view, about, tokens, first=places.start, partial=not all_tokens, rollout=complete)
     pane.said, pane.worth = view.said, view.worth[places.start : places.stop]
     return pane
 
@@ -169,8 +167,8 @@ def _overview(view: AttentionMaps, size: int) -> Pane:
         inside = view.tokens[start : start + size]
         end = start + len(inside) - 1
         words = " ".join(token.text for token in inside if token.source is not None)
-        named = {"text": f"{start}–{end}", "title": words[:300], "apart": True}
-        blocks.append({**named, "source": inside[0].source if len(inside) == 1 else 0})
+        block = {"text": f"{start}–{end}", "title": words[:300], "apart": True}
+        blocks.append({**block, "source": inside[0].source if len(inside) == 1 else 0})
     about = f"{len(view):,} tokens in blocks of {size}: attention from one block to another"
     return _empty(view, about, blocks, unit=size, rollout=_complete(view))
 

@@ -1,7 +1,5 @@
 """Pages of heads, layers, words and senses: results as values for templates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +9,7 @@ from bertsmith.analysis.layers import DepthGuess
 from bertsmith.analysis.maps import Floats
 from bertsmith.analysis.senses import Senses
 from bertsmith.pages import (
-    Part,
+    MarkedPart,
     Series,
     bar_list,
     heat_map,
@@ -151,15 +149,15 @@ def summary(result: Explained) -> str:
     return f"{result.kind} {result.said!r}, {score}"
 
 
-def _shaded(text: str, words: Sequence[WordImportance], most: float) -> list[Part]:
+def _shaded(text: str, words: Sequence[WordImportance], most: float) -> list[MarkedPart]:
     parts, place = [], 0
     for word in words:
         level = shade(word.importance / most)
         kind = f"{'s' if level > 0 else 'n'}{abs(level)}" if level else ""
-        parts.append(Part(text[place : word.start]))
-        parts.append(Part(text[word.start : word.end], kind, title=f"{word.importance:+.3f}"))
+        parts.append(MarkedPart(text[place : word.start]))
+        parts.append(MarkedPart(text[word.start : word.end], kind, title=f"{word.importance:+.3f}"))
         place = word.end
-    return [*parts, Part(text[place:])]
+    return [*parts, MarkedPart(text[place:])]
 
 
 def _name(result: Senses, group: int) -> str:

@@ -4,25 +4,20 @@ A control task separates what the states hold from what the classifier memorizes
 gets a random tag (Hewitt and Liang 2019). The difference of the two accuracies is the selectivity.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.analysis.maps import Floats
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.states import hidden_states
 from bertsmith.tasks.tagging.examples import Tagged
 from bertsmith.tasks.tagging.task import in_words
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
 
 Integers = NDArray[np.int64]
 DECAY, ROUNDS = 1e-3, 100
@@ -43,7 +38,7 @@ class DepthScore:
 
 
 @dataclass(frozen=True)
-class Probe:
+class ProbeScores:
     """The scores at every depth, and of two baselines that need no model."""
 
     scores: list[DepthScore]
@@ -56,7 +51,7 @@ class Probe:
 
 def probe(
     bert: LoadedModel, train: Sequence[Tagged], test: Sequence[Tagged], seed: int = 0
-) -> Probe:
+) -> ProbeScores:
     """Fit logistic regression from states to tags at every depth, and score it on other words."""
     learn, judge = _Words(bert, train), _Words(bert, test)
     if not learn.labels or not judge.labels:
@@ -80,7 +75,7 @@ def probe(
         forms[form][label] += 1
     guess = [forms[f].most_common(1)[0][0] if f in forms else chances.argmax() for f in judge.forms]
     lookup = float(np.mean(np.array(guess) == gold[1]))
-    return Probe(scores, names, len(learn.labels), len(judge.labels), majority, lookup)
+    return ProbeScores(scores, names, len(learn.labels), len(judge.labels), majority, lookup)
 
 
 class _Words:
@@ -93,13 +88,13 @@ class _Words:
         self.labels: list[str] = []
         self.forms: list[str] = []
         parts = []
-        for one, found in zip(examples, states, strict=True):
-            known = ~np.isnan(found.vectors[0, :, 0])
+        for one, own_states in zip(examples, states, strict=True):
+            known = ~np.isnan(own_states.vectors[0, :, 0])
             for word, tag, there in zip(one.words, one.tags or (), known, strict=True):
                 if there:
                     self.forms.append(word.lower())
                     self.labels.append(tag)
-            parts.append(found.vectors[:, known])
+            parts.append(own_states.vectors[:, known])
         self.states = np.concatenate(parts, axis=1) if parts else np.zeros((0, 0, 0), np.float32)
 
 

@@ -1,11 +1,9 @@
 """Pruning of heads: a smaller model, or the same shapes with zeros."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +14,8 @@ from bertsmith.checkpoint import Checkpoint
 from bertsmith.checkpoint.assemble import assemble, substitute
 from bertsmith.checkpoint.names import Translation
 from bertsmith.errors import BertsmithError
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
-    from bertsmith.model.config import Config
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.model.config import Config
 
 # A block's attention in the names of parameters, and what is below it.
 INSIDE = re.compile(r"encoder\.blocks\.(\d+)\.(?:block\.)?attention\.(.+)")
@@ -43,12 +39,12 @@ def pruned(bert: Loaded, heads: Iterable[tuple[int, int]]) -> Loaded:
         block: [head for head in range(count) if head not in gone.get(block, set())]
         for block, count in enumerate(counts)
     }
-    given = dict(checkpoint.model.named_parameters())
+    parameters = dict(checkpoint.model.named_parameters())
     values = {}
     for name, empty in model.named_parameters():
-        value = given[name].detach()
-        if found := INSIDE.fullmatch(name):
-            value = _cut(found[2], value, counts[int(found[1])], kept[int(found[1])])
+        value = parameters[name].detach()
+        if match := INSIDE.fullmatch(name):
+            value = _cut(match[2], value, counts[int(match[1])], kept[int(match[1])])
         values[empty] = nn.Parameter(value.clone())
     substitute(model, values)
     family, entries = checkpoint.family, checkpoint.entries
@@ -62,9 +58,9 @@ def zeroed(bert: LoadedModel, heads: Iterable[tuple[int, int]]) -> None:
     gone = _by_block(bert, heads)
     with torch.no_grad():
         for name, parameter in bert.model.named_parameters():
-            found = INSIDE.fullmatch(name)
-            if found and found[2] == "output.weight" and int(found[1]) in gone:
-                number = int(found[1])
+            match = INSIDE.fullmatch(name)
+            if match and match[2] == "output.weight" and int(match[1]) in gone:
+                number = int(match[1])
                 parts = parameter.view(len(parameter), counts[number], -1)
                 parts[:, sorted(gone[number])] = 0.0
 
@@ -105,12 +101,12 @@ def _merged(
     config: Config, old: Mapping[str, Any], gone: Mapping[int, set[int]]
 ) -> dict[str, list[int]]:
     """`pruned_heads` for config.json, which counts heads as they were before any was cut."""
-    found: dict[str, list[int]] = {}
+    by_layer: dict[str, list[int]] = {}
     for block in sorted({*gone, *map(int, old)}):
         before = {int(head) for head in old.get(str(block), ())}
         left = [head for head in range(config.attention_heads) if head not in before]
-        found[str(block)] = sorted(before | {left[head] for head in gone.get(block, ())})
-    return found
+        by_layer[str(block)] = sorted(before | {left[head] for head in gone.get(block, ())})
+    return by_layer
 
 
 def _cut(part: str, value: Tensor, count: int, kept: list[int]) -> Tensor:

@@ -1,33 +1,27 @@
 """Word senses: the vectors of one word in many sentences, grouped."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bertsmith.analysis.clusters import clusters, unit
 from bertsmith.analysis.maps import Floats
 from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, write_text, writing
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.states import all_depths, check_depth, hidden_states
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
 
 FOLDS = 5
 
 
 @dataclass(frozen=True)
-class Place:
+class Occurrence:
     """One occurrence of a word: text[start:end]."""
 
     text: str
@@ -48,22 +42,22 @@ class Place:
         return f"{left}[{word}]{right}"
 
 
-def find(word: str, texts: Sequence[str], most: int | None = None) -> list[Place]:
+def find(word: str, texts: Sequence[str], most: int | None = None) -> list[Occurrence]:
     """Find a word in texts: whole words, ignoring case."""
     if not word.strip():
         raise BertsmithError("no word to look for")
     pattern = re.compile(rf"(?<!\w){re.escape(word.strip())}(?!\w)", re.IGNORECASE)
-    places: list[Place] = []
+    places: list[Occurrence] = []
     if isinstance(texts, str):
         raise BertsmithError("texts must be a list of strings, not of type str")
     for text in texts:
         if most is not None and len(places) >= most:
             break
-        places += [Place(text, *found.span()) for found in pattern.finditer(text)]
+        places += [Occurrence(text, *match.span()) for match in pattern.finditer(text)]
     return places[:most]
 
 
-def vectors(bert: LoadedModel, places: Sequence[Place]) -> Floats:
+def vectors(bert: LoadedModel, places: Sequence[Occurrence]) -> Floats:
     """Return the mean state of each occurrence's tokens, at every depth: (depths, N, D).
 
     Depth 0 is the output of the embeddings. Texts with several occurrences are read once.
@@ -88,8 +82,8 @@ def static(bert: LoadedModel, word: str) -> Floats:
     ids = bert.encode([word])[0].ids
     with torch.inference_mode():
         table = bert.model.encoder.embedding.token.weight  # type: ignore[union-attr]
-        found: Floats = table[ids].float().mean(0).cpu().numpy()  # type: ignore[index]
-    return found
+        vector: Floats = table[ids].float().mean(0).cpu().numpy()  # type: ignore[index]
+    return vector
 
 
 @dataclass(frozen=True)
@@ -97,7 +91,7 @@ class Senses:
     """Occurrences of a word, their vectors at one depth, and the group of each."""
 
     word: str
-    places: list[Place]
+    places: list[Occurrence]
     depth: int
     vectors: Floats  # (N, D), at this depth
     groups: list[int]  # from 0, the largest first
@@ -109,26 +103,26 @@ class Senses:
         """The vectors projected onto their first two principal components: (N, 2)."""
         centred = unit(self.vectors) - unit(self.vectors).mean(0)
         left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
-        made: Floats = np.zeros((len(centred), 2), np.float32)
+        points: Floats = np.zeros((len(centred), 2), np.float32)
         width = min(2, len(sizes))
-        made[:, :width] = left[:, :width] * sizes[:width]
-        return made
+        points[:, :width] = left[:, :width] * sizes[:width]
+        return points
 
     def members(self, group: int) -> list[int]:
         """Return the occurrences of a group, the most typical first."""
-        own = [number for number, found in enumerate(self.groups) if found == group]
+        own = [number for number, label in enumerate(self.groups) if label == group]
         around = unit(self.vectors[own])
         return [own[n] for n in np.argsort(-(around @ around.mean(0)), kind="stable")]
 
     def words(self, group: int, most: int = 6) -> list[str]:
         """Return words that occur near this group more often than near the others."""
         counts = [Counter[str](), Counter[str]()]
-        for place, found in zip(self.places, self.groups, strict=True):
+        for place, label in zip(self.places, self.groups, strict=True):
             about = place.text[max(0, place.start - 80) : place.end + 80].lower()
             spoken = set(re.findall(r"[^\W\d_]{3,}", about)) - {self.word.lower()}
-            counts[found == group].update(spoken)
+            counts[label == group].update(spoken)
         others, own = counts
-        sizes = [max(1, sum(found != group for found in self.groups)), self.groups.count(group)]
+        sizes = [max(1, sum(label != group for label in self.groups)), self.groups.count(group)]
         scored = {
             word: np.sqrt(count) * np.log((count / sizes[1]) / ((others[word] + 0.5) / sizes[0]))
             for word, count in own.items()
@@ -162,27 +156,27 @@ def senses(
     chosen = round(0.75 * last) if depth is None else check_depth(bert, depth)
     if groups is not None and not 1 <= groups <= len(places):
         raise BertsmithError(f"{len(places)} occurrences cannot form {groups} groups")
-    found = vectors(bert, places)
-    own, apart = clusters(found[chosen], groups, seed)
-    return Senses(word, places, chosen, found[chosen], own, [_alike(x) for x in found], apart)
+    states = vectors(bert, places)
+    own, apart = clusters(states[chosen], groups, seed)
+    return Senses(word, places, chosen, states[chosen], own, [_alike(x) for x in states], apart)
 
 
-def _alike(found: Floats) -> float:
+def _alike(states: Floats) -> float:
     """The mean cosine between two different vectors."""
-    total = float(np.square(unit(found).sum(0)).sum())
-    return (total - len(found)) / (len(found) * (len(found) - 1))
+    total = float(np.square(unit(states).sum(0)).sum())
+    return (total - len(states)) / (len(states) * (len(states) - 1))
 
 
 @dataclass(frozen=True)
-class Pair:
+class SensePair:
     """Two occurrences of a word, and whether they have the same sense."""
 
-    first: Place
-    second: Place
+    first: Occurrence
+    second: Occurrence
     same: bool
 
 
-def read_pairs(lines: Sequence[str], name: str = "file") -> list[Pair]:
+def read_pairs(lines: Sequence[str], name: str = "file") -> list[SensePair]:
     """Read lines of word, sentence, sentence, and T or F, separated by tabs."""
     pairs = []
     for number, line in enumerate(lines, 1):
@@ -194,22 +188,22 @@ def read_pairs(lines: Sequence[str], name: str = "file") -> list[Pair]:
         both = [find(fields[0], [text], 1) for text in fields[1:3]]
         if not all(both):
             raise BertsmithError(f"{name}, line {number}: {fields[0]!r} is not in both sentences")
-        pairs.append(Pair(both[0][0], both[1][0], fields[3].strip().upper() in ("T", "1")))
+        pairs.append(SensePair(both[0][0], both[1][0], fields[3].strip().upper() in ("T", "1")))
     return pairs
 
 
-def same_sense(bert: LoadedModel, pairs: Sequence[Pair], seed: int = 0) -> list[float]:
+def same_sense(bert: LoadedModel, pairs: Sequence[SensePair], seed: int = 0) -> list[float]:
     """Return the accuracy with which the cosine detects the same sense, at every depth.
 
     The threshold is fitted on four fifths of the pairs and evaluated on the rest, in five folds.
     """
     if len(pairs) < 2 * FOLDS:
         raise BertsmithError(f"{len(pairs)} pairs are too few: give {2 * FOLDS} or more")
-    found = vectors(bert, [one.first for one in pairs] + [one.second for one in pairs])
+    states = vectors(bert, [one.first for one in pairs] + [one.second for one in pairs])
     gold = np.array([pair.same for pair in pairs])
     fold = np.random.default_rng(seed).permutation(len(pairs)) % FOLDS
     scores = []
-    for layer in found:
+    for layer in states:
         near = (unit(layer[: len(pairs)]) * unit(layer[len(pairs) :])).sum(1)
         right = 0
         for number in range(FOLDS):
@@ -249,3 +243,47 @@ def projector(result: Senses, folder: Path) -> None:
         np.savetxt(stream, result.vectors, fmt="%.6g", delimiter="\t")
     write_text(folder / "metadata.tsv", "\n".join(["group\ttext", *rows]) + "\n")
     write_text(folder / "projector_config.pbtxt", config)
+
+
+# ------------------------------------------------------------------ groups of vectors
+
+
+TRIES = 10  # starts of k-means, of which the best is kept
+MOST = 6  # groups that are looked for
+CLEAR = 0.15  # groups with a lower silhouette score are one
+
+
+def unit(vectors: Floats) -> Floats:
+    """Vectors of length one."""
+    scaled: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return scaled
+
+
+def clusters(vectors: Floats, count: int | None = None, seed: int = 0) -> tuple[list[int], float]:
+    """The group of each vector, the largest group first, and their silhouette score.
+
+    The mean is subtracted first: in most models all states lean one way. Without `count`, it is
+    the number of groups with the highest silhouette score, or 1 if none is clear.
+    """
+    try:
+        from sklearn.cluster import KMeans
+        from sklearn.metrics import silhouette_score
+    except ImportError:
+        raise BertsmithError("needs scikit-learn: pip install 'bertsmith[analysis]'") from None
+
+    directions = unit(vectors - vectors.mean(0))
+    best, highest = np.zeros(len(vectors), np.int64), 0.0
+    numbers = range(2, min(MOST, len(vectors) - 1) + 1) if count is None else [count]
+    for number in numbers:
+        groups = KMeans(number, n_init=TRIES, random_state=seed).fit_predict(directions)
+        several = 1 < len(np.unique(groups)) < len(vectors)
+        score = float(silhouette_score(directions, groups, metric="cosine")) if several else 0.0
+        if count is not None or score > max(highest, CLEAR):
+            best, highest = groups, score
+    return _by_size(best), highest
+
+
+def _by_size(groups: NDArray[np.int64]) -> list[int]:
+    names, sizes = np.unique(groups, return_counts=True)
+    order = {int(names[n]): rank for rank, n in enumerate(np.argsort(-sizes, kind="stable"))}
+    return [order[int(group)] for group in groups]

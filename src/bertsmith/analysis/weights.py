@@ -48,24 +48,24 @@ class Weights:
     def columns(self, places: Sequence[int] | Tensor) -> Tensor:
         """Return the attention that key tokens receive: (H, n, c)."""
         chosen = torch.as_tensor(places, device=self.key.device)
-        found = self.key.new_empty(self.key.shape[1], len(self), len(chosen))
+        weights = self.key.new_empty(self.key.shape[1], len(self), len(chosen))
         for heads, part in self._parts(len(self)):
             own = self._of(heads)
             rows = torch.arange(part.start, part.stop, device=chosen.device)
             met = written_out(own.query[part], own.key[chosen], own.scores, rows, chosen)
-            found[heads, part] = met.sub_(self.logsumexp[heads, part, None]).exp_()
-        return found
+            weights[heads, part] = met.sub_(self.logsumexp[heads, part, None]).exp_()
+        return weights
 
     def cells(self, rows: Sequence[int] | Tensor, columns: Sequence[int]) -> Tensor:
         """Return attention between query and key tokens: (H, r, c), fractions of the full row."""
         asked = torch.as_tensor(rows, device=self.key.device)
         wanted = torch.as_tensor(columns, device=self.key.device)
-        found = self.key.new_empty(self.key.shape[1], len(asked), len(wanted))
+        fractions = self.key.new_empty(self.key.shape[1], len(asked), len(wanted))
         for heads, part in self._parts(len(asked)):
             own, places = self._of(heads), asked[part]
             weights = written_out(own.query[places], own.key, own.scores, places).softmax(-1)
-            found[heads, part] = weights[:, :, wanted]
-        return found
+            fractions[heads, part] = weights[:, :, wanted]
+        return fractions
 
     @cached_property
     def logsumexp(self) -> Tensor:
@@ -76,10 +76,10 @@ class Weights:
             how = {"is_causal": self.scores.causal, "scale": self.scores.scale}
             kept: Tensor = KERNEL(query, key, key, **how)[1]  # what it mixes does not matter
             return kept[0]
-        found = self.key.new_empty(self.key.shape[1], len(self))
+        sums = self.key.new_empty(self.key.shape[1], len(self))
         for heads, part in self._parts(len(self)):
-            found[heads, part] = self._of(heads)._near(part)[0].logsumexp(-1)
-        return found
+            sums[heads, part] = self._of(heads)._near(part)[0].logsumexp(-1)
+        return sums
 
     def blocks(self, size: int) -> Tensor:
         """Return attention between blocks of `size` neighbours: (H, b, b); rows sum to one.

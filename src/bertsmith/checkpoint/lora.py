@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bertsmith.checkpoint.checkpoint import Checkpoint, shorten
 from bertsmith.checkpoint.files import SafeTensors, TensorFiles, readable
 from bertsmith.checkpoint.locate import locate
-from bertsmith.checkpoint.names import Translation, canonical, outputs
+from bertsmith.checkpoint.names import Translation, canonical, outputs, unwrapped
 from bertsmith.checkpoint.pickles import PickledTensors
 from bertsmith.errors import BertsmithError
 from bertsmith.families import Family
@@ -340,11 +340,63 @@ class MergedFiles(TensorFiles):
         weight = super().read(name)
         if name not in self.updates:
             return weight
+        a, b = self.update(name)
+        return weight.float() + b @ a
+
+    def update(self, name: str) -> tuple[Tensor, Tensor]:
+        """The two matrices whose product B A is added to a weight."""
         a, b, scale = self.updates[name]
-        return (weight.float() + scale * (self._own(b).float() @ self._own(a).float())).to(
-            torch.float32
-        )
+        return self._own(a).float(), scale * self._own(b).float()
 
     def _own(self, name: str) -> Tensor:
         with readable(self.path):
             return self.source.get(name)
+
+
+# ------------------------------------------------------------------ several on one model
+
+
+def share(checkpoint: Checkpoint, directory: Path, others: Iterable[Checkpoint]) -> int:
+    """Let a model with an adapter use the weights of others of the same model.
+
+    The updates of its layers are computed beside their weights, as in training, instead of being
+    merged into them. Returns how many parameters it shares; none if it has no adapter.
+    """
+    adapter = adapter_in(directory)
+    if adapter is None:
+        return 0
+    files = MergedFiles(TensorFiles(adapter.base), adapter, checkpoint.family)
+    names, stored = _translation(checkpoint), unwrapped(checkpoint.family, files.where)[1]
+    for path, linear in list(_layers(checkpoint.model)):
+        ours = f"{path}.weight"
+        raws = [stored[theirs] for theirs in names.theirs(ours)]
+        chosen = [raw in files.updates for raw in raws]
+        if not any(chosen):
+            continue
+        base = names.join(ours, [TensorFiles.read(files, raw) for raw in raws])
+        sizes = [len(part) for part in names.part(ours, base)]
+        update = Update(linear, sizes, chosen, Lora(rank=1, alpha=1.0))
+        for number, raw in enumerate(raw for raw in raws if raw in files.updates):
+            a, b = files.update(raw)
+            b = names.join(ours, [b]) if len(raws) == 1 else b
+            update.a[number] = nn.Parameter(a.to(linear.weight), requires_grad=False)
+            update.b[number] = nn.Parameter(b.to(linear.weight), requires_grad=False)
+        linear.weight = nn.Parameter(base.to(linear.weight), requires_grad=False)
+        linear.lora = update
+        linear.register_forward_hook(update.added)
+    return sum(_adopted(checkpoint.model, other.model) for other in others)
+
+
+def _adopted(model: nn.Module, other: nn.Module) -> int:
+    """Take the equal parameters of another model in place of one's own; returns how many."""
+    theirs, count = dict(other.named_parameters()), 0
+    for path, module in model.named_modules():
+        for name, own in list(module._parameters.items()):
+            found = theirs.get(f"{path}.{name}" if path else name)
+            if own is None or found is None or found is own:
+                continue
+            same = (own.shape, own.dtype, own.device) == (found.shape, found.dtype, found.device)
+            if same and torch.equal(own, found):
+                module._parameters[name] = found
+                count += own.numel()
+    return count

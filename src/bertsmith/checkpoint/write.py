@@ -69,7 +69,7 @@ def quantization(checkpoint: Checkpoint, int8: Mapping[str, int]) -> dict[str, A
         "quant_method": METHOD,
         "bits": 8,
         "weights": "int8, with scales for rows or blocks of columns: NAME.int8, NAME.scale",
-        "activations": "int8, one scale for each token, computed at run time",
+        "activations": "int8, with scales computed at run time",
         "float32": [path for path in layers if f"{path}.weight" not in int8],
     }
 

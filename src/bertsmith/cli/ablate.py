@@ -107,7 +107,7 @@ def _masked(bert: LoadedModel, lines: list[str], seed: int) -> Bench:
 def _labels(bert: LoadedModel, file: Path, limit: int, seed: int) -> Bench:
     from dataclasses import replace
 
-    from bertsmith.analysis import scoring
+    from bertsmith.analysis import ablation
     from bertsmith.tasks.read import read_data
     from bertsmith.tasks.registry import task_of
 
@@ -116,10 +116,10 @@ def _labels(bert: LoadedModel, file: Path, limit: int, seed: int) -> Bench:
     dataset = replace(dataset, examples=inspection.sample(dataset.examples, limit, seed))
     metric = task.metrics(dataset)[0]
     return Bench(
-        lambda one: scoring.scores(one, dataset),
-        lambda: scoring.windows(bert, dataset),
-        lambda: -scoring.scores(bert, dataset)[metric],
-        lambda: scoring.material(bert, dataset),
+        lambda one: ablation.scores(one, dataset),
+        lambda: ablation.windows(bert, dataset),
+        lambda: -ablation.scores(bert, dataset)[metric],
+        lambda: ablation.material(bert, dataset),
     )
 
 

@@ -1,4 +1,4 @@
-"""`bertsmith adapt`: the model of an index, trained on its documents without labels."""
+"""`bertsmith adapt`: the model of an index, adapted to its documents without labels."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def adapt(
 ) -> None:
     """Adapt the model of an index to its documents, without labels.
 
-    Titles, headings, items of lists, links, neighbouring passages and sentences are trained on as
-    queries, with hard negatives. Documents that are held out, or judged queries, are searched with
-    the old and the new model. Without a gain in nDCG@10 of hybrid search nothing is written.
+    A linear map of the vectors is learned, by which titles, headings, items of lists, links and
+    sentences are near to their texts. Documents that are held out, or judged queries, are searched
+    with the old and the new model. Without a gain in nDCG@10 of hybrid search nothing is written.
     """
     from bertsmith.search import adapt as run
     from bertsmith.search.evaluate import read_judgements, read_queries

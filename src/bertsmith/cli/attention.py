@@ -1,7 +1,5 @@
 """`bertsmith attention`: a page that shows the attention weights of a text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +14,7 @@ from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
 from bertsmith.cli.declare import Options, argument, option, takes
 from bertsmith.cli.finetune import SETTINGS, Progress
+from bertsmith.data.folders import HOME, benchmark_folder
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from bertsmith.finetuning.benchmarks import Row
     from bertsmith.finetuning.trials import Trial
 
-HOME = "BERTSMITH_DATA"  # the environment variable that names a folder of benchmarks
 DATA = argument(
     None, f"The folder with the benchmark's files; default: in the folder that {HOME} names."
 )
@@ -51,7 +50,7 @@ def glue(
     """Fine-tune and score a model on tasks of GLUE."""
     from bertsmith.finetuning.benchmarks import run_glue
 
-    rows = run_glue(model, _folder(data), task or (), **_checked(training))
+    rows = run_glue(model, _folder(data, "glue"), task or (), **_checked(training))
     _show(rows, as_json, average=True)
 
 
@@ -66,7 +65,7 @@ def squad(
     """Fine-tune and score a model on SQuAD."""
     from bertsmith.finetuning.benchmarks import run_squad
 
-    folder = _folder(data, "squad", "squad_dev")
+    folder = _folder(data, "squad")
     _show(run_squad(model, folder, version=version, **_checked(training)), as_json)
 
 
@@ -80,26 +79,13 @@ def conll(
     """Fine-tune and score a model on tagged words."""
     from bertsmith.finetuning.benchmarks import run_conll
 
-    folder = _folder(data, "conll2003_en", "conll2003", "conll-2003")
+    folder = _folder(data, "conll")
     _show(run_conll(model, folder, **_checked(training)), as_json)
 
 
-def _folder(given: Path | None, *names: str) -> Path:
-    """The folder that was given, else that of the environment, or the first of `names` in it."""
-    if given is not None:
-        return given
-    home = os.environ.get(HOME)
-    if not home:
-        raise BertsmithError(f"no data: give the folder, or name one by setting {HOME}")
-    if not Path(home).is_dir():
-        raise BertsmithError(f"{HOME} is {home}, which is not a folder")
-    if not names:
-        return Path(home)
-    here = {path.name.lower(): path for path in sorted(Path(home).iterdir()) if path.is_dir()}
-    found = next((here[name] for name in names if name in here), None)
-    if found is None:
-        raise BertsmithError(f"{home} ({HOME}): no {' or '.join(names)} in it; give the folder")
-    return found
+def _folder(given: Path | None, name: str) -> Path:
+    """The folder that was given, else that of the benchmark in the environment's."""
+    return benchmark_folder(name, "give the folder") if given is None else given
 
 
 def _checked(training: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
     from bertsmith.label.errors import WrongLabels
-    from bertsmith.tasks.check import Finding, Report
+    from bertsmith.tasks.check import CheckReport, Finding
     from bertsmith.tasks.dataset import Dataset
 
 MOST = 20  # labels that the table shows
@@ -107,7 +107,7 @@ def _read(
     return splits
 
 
-def _plain(report: Report) -> dict[str, Any]:
+def _plain(report: CheckReport) -> dict[str, Any]:
     """The report for machines."""
     splits = {
         name: {
@@ -132,7 +132,7 @@ def _plain(report: Report) -> dict[str, Any]:
     return {"task": train.task, "guessed": guessed, "splits": splits, "findings": findings}
 
 
-def _show(report: Report, wrong: WrongLabels | None) -> None:
+def _show(report: CheckReport, wrong: WrongLabels | None) -> None:
     """Tables of splits and labels, then the findings, the worst first."""
     from rich.text import Text
 
@@ -198,7 +198,7 @@ def _places(finding: Finding) -> str:
     return ", ".join([str(first), *(str(place.number) for place in others)]) + more
 
 
-def _show_labels(report: Report) -> None:
+def _show_labels(report: CheckReport) -> None:
     """The number of examples of each label in each split."""
     names = list(dict.fromkeys(label for counts in report.counts.values() for label in counts))
     if not names:

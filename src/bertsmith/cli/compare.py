@@ -1,7 +1,5 @@
 """`bertsmith compare`: variants under one budget, or published sizes without training."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -79,8 +77,13 @@ def _static(
     int8: bool,
 ) -> None:
     inspection.check_out(html)
-    from bertsmith.compare.static import compare_presets, count_preset
-    from bertsmith.compare.static_page import HEADINGS, static_page, static_rows
+    from bertsmith.compare.static import (
+        HEADINGS,
+        compare_presets,
+        count_preset,
+        static_page,
+        static_rows,
+    )
     from bertsmith.files import write_text
 
     for name in sizes:

@@ -1,7 +1,5 @@
 """`bertsmith convert`: any readable layout → a safetensors directory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How verbs declare options: one by one, from settings, or together with other verbs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import Parameter, Signature, signature

@@ -1,7 +1,5 @@
 """`bertsmith demo`: pre-train, fine-tune and inspect a small BERT in minutes on a CPU."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import typer

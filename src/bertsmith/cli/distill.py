@@ -35,6 +35,7 @@ def distill(
     out: Path = option(..., "The directory to write the student to."),
     own: Any = None,
     training: Any = None,
+    log: shared.Log = None,
     resume: shared.Resume = False,
     overwrite: shared.Overwrite = False,
     device: shared.Device = None,
@@ -59,6 +60,7 @@ def distill(
         overwrite=overwrite,
         resume=resume,
         watch=Progress((), quiet=as_json),
+        log=log or (),
         **own | {"layers": _layers(own["layers"])},
         **{name: value for name, value in training.items() if value is not None},
     )

@@ -22,6 +22,8 @@ EXTRAS = {
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
     "ray": ("ray",),
     "tensorboard": ("tensorboard",),
+    "wandb": ("wandb",),
+    "mlflow": ("mlflow",),
 }
 
 

@@ -1,7 +1,5 @@
 """`bertsmith embed`: one vector for each text."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`bertsmith export`: a model as an ONNX graph; a model or a run as a page for a browser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal
 

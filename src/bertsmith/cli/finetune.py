@@ -45,6 +45,7 @@ def finetune(
     trials: Any = None,
     settings: Any = None,
     adapter: bool = flag("--adapter", "Write what LoRA trained as an adapter, in PEFT's layout."),
+    log: shared.Log = None,
     resume: shared.Resume = False,
     overwrite: shared.Overwrite = False,
     device: shared.Device = None,
@@ -90,6 +91,7 @@ def finetune(
         overwrite=overwrite,
         resume=resume,
         adapter=adapter,
+        log=log or (),
         watch=progress,
         **settings,
     )

@@ -1,7 +1,5 @@
 """`bertsmith follows`: the probability that one text follows another."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

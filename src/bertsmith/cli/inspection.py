@@ -1,7 +1,5 @@
 """Options shared by the verbs that inspect a model: pages, samples, layers and depths."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random

@@ -1,7 +1,5 @@
 """`bertsmith label`: make labels in the browser, or list which texts to label next."""
 
-from __future__ import annotations
-
 import os
 import sys
 import webbrowser

@@ -1,7 +1,5 @@
 """`bertsmith learning-curve`: how many more labels are needed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

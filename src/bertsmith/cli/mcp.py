@@ -1,7 +1,5 @@
 """`bertsmith mcp`: indexes and models as tools for assistants."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`bertsmith mine`: hard negatives of queries, for training a model of vectors or a reranker."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

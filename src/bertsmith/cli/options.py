@@ -71,6 +71,10 @@ Help = Annotated[
         "--help", "-h", help="Show this message and exit.", callback=_show_help, is_eager=True
     ),
 ]
+Log = Annotated[
+    list[str] | None,
+    typer.Option(help="Also log to tensorboard, wandb (Weights & Biases) or mlflow; repeatable."),
+]
 Overwrite = Annotated[
     bool,
     typer.Option("--overwrite", help="Replace the directory, if bertsmith wrote all files in it."),

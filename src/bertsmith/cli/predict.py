@@ -1,7 +1,5 @@
 """`bertsmith predict`: a prediction for every row of a source, or for a text."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

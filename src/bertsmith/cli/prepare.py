@@ -13,17 +13,17 @@ from bertsmith.cli import tasks
 from bertsmith.cli.declare import argument, option, options_of, takes
 from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError
-from bertsmith.settings.corpus import EngineSettings, Settings
+from bertsmith.settings.corpus import CorpusSettings, EngineSettings
 from bertsmith.store import as_stored
 
 if TYPE_CHECKING:
-    from bertsmith.corpus import Summary
+    from bertsmith.corpus import PreparedCorpus
 
 MANY, SHORT = 20, 64  # documents, and their tokens: such short ones may be paragraphs
 UNKNOWN = 0.05  # the share of unknown tokens from which the tokenizer may be the wrong one
 
 
-@takes(options_of(Settings), "settings")
+@takes(options_of(CorpusSettings), "settings")
 @takes(options_of(EngineSettings), "running")
 def prepare(
     files: list[Path] | None = argument(None, shared.TEXT_FILES),
@@ -75,7 +75,7 @@ def _add(
     from bertsmith.corpus import Manifest
     from bertsmith.corpus import add as extend
 
-    usual = as_stored(asdict(Settings()))
+    usual = as_stored(asdict(CorpusSettings()))
     stored = usual | Manifest.read(corpus).settings
     for name, value in as_stored(settings).items():
         if value not in (usual[name], stored[name]):
@@ -95,7 +95,7 @@ def _add(
         shared.note(f"{corpus}: nothing was added; it has these files, or all that is in them")
 
 
-def _show(made: Summary) -> None:
+def _show(made: PreparedCorpus) -> None:
     """What each split holds, then the ledger."""
     headings = ("split", "documents", "sentences", "tokens", "shards")
     rows = []

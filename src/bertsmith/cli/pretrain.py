@@ -64,7 +64,7 @@ def pretrain(
     ),
     changes: Set = None,
     view: str | None = option(None, "Progress view: live, lines or none."),
-    tensorboard: bool = option(False, "Also write TensorBoard event files."),
+    log: shared.Log = None,
     as_json: shared.Json = False,
 ) -> None:
     """Pre-train a model on a corpus with a recipe.
@@ -84,7 +84,7 @@ def pretrain(
     made = load_recipe(recipe, _changes(changes, data, start))
     show = Notes if view == "none" else view
     how: dict[str, Any] = {"resume": resume, "branch": branch, "cool_down": cool_down}
-    summary = train(made, out, **how, show=show, tensorboard=tensorboard)
+    summary = train(made, out, **how, show=show, log=log or ())
     shared.output(as_json, [summary], lambda: _show_run(summary))
     if not summary["finished"]:
         raise typer.Exit(128 + int(summary["signal"]))

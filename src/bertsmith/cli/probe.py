@@ -12,7 +12,7 @@ from bertsmith.cli import options as shared
 from bertsmith.cli.declare import argument, option, takes
 
 if TYPE_CHECKING:
-    from bertsmith.analysis.probes import Probe
+    from bertsmith.analysis.probes import ProbeScores
 
 DATA = argument(
     ..., "Words with tags: CoNLL, CoNLL-U (parts of speech), or any other file for tagging."
@@ -54,7 +54,7 @@ def probe(
     shared.close(bert)
 
 
-def _show(result: Probe) -> None:
+def _show(result: ProbeScores) -> None:
     typer.echo(
         f"{len(result.labels)} tags, {result.train:,} training words, {result.test:,} test "
         f"words; baselines: most frequent tag {result.majority:.1%}, most frequent tag of each "

@@ -12,7 +12,7 @@ from bertsmith.cli import tasks
 from bertsmith.cli.declare import option, takes
 
 if TYPE_CHECKING:
-    from bertsmith.reports.quantize import Proof, Quantized
+    from bertsmith.reports.quantize import QuantizationProof, Quantized
 
 SHOWN = 8  # layers in the table, if none stay in float32
 
@@ -65,7 +65,7 @@ def _show(done: Quantized) -> None:
         _show_proof(done.proof)
 
 
-def _show_proof(proof: Proof) -> None:
+def _show_proof(proof: QuantizationProof) -> None:
     if scores := proof.scores:
         typer.echo(
             f"{proof.measure} on {proof.examples:,} examples: float32 {scores['float32']:.4f}, "

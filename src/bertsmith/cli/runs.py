@@ -12,7 +12,7 @@ from bertsmith.cli import options as shared
 from bertsmith.cli.declare import argument, option
 
 if TYPE_CHECKING:
-    from bertsmith.pages.runs import Comparison
+    from bertsmith.pages.runs import RunComparison
 
 
 def runs(
@@ -48,7 +48,7 @@ def runs(
     shared.notes(compared.notes)
 
 
-def _show(compared: Comparison, html: Path | None) -> None:
+def _show(compared: RunComparison, html: Path | None) -> None:
     differences = compared.differences()
     if differences:
         differences.insert(0, ("", []))

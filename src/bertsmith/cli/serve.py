@@ -1,7 +1,5 @@
 """`bertsmith serve`: models over HTTP, with a playground."""
 
-from __future__ import annotations
-
 import os
 import signal
 from dataclasses import dataclass, field

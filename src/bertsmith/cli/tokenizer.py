@@ -10,10 +10,10 @@ import typer
 from bertsmith.cli import options as shared
 from bertsmith.cli.declare import argument, option, options_of
 from bertsmith.errors import BertsmithError
-from bertsmith.settings.corpus import Settings
+from bertsmith.settings.corpus import CorpusSettings
 
 if TYPE_CHECKING:
-    from bertsmith.tokenizer import Split
+    from bertsmith.tokenizer import TokenSplit
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -23,7 +23,7 @@ app = typer.Typer(
 
 
 FILES = argument(..., shared.TEXT_FILES)
-TEXT_FIELD = options_of(Settings, "text_field")["text_field"][1]
+TEXT_FIELD = options_of(CorpusSettings, "text_field")["text_field"][1]
 
 
 @app.callback()
@@ -155,7 +155,7 @@ def show(
         _show(text, one, made.unk_id)
 
 
-def _show(text: str, split: Split, unknown: int | None) -> None:
+def _show(text: str, split: TokenSplit, unknown: int | None) -> None:
     """A row for each token, unknown ones in yellow."""
     from rich.table import Table
     from rich.text import Text

@@ -1,7 +1,5 @@
 """Budgets: tokens, floating-point operations or minutes → steps of each variant's recipe."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,11 +84,11 @@ def with_steps(recipe: Recipe, cost: Cost, seed: int, keep: int = 2) -> Recipe:
     keeping = recipe.checkpoint.model_copy(
         update={"every": cost.every, "keep": keep, "minutes": recipe.checkpoint.minutes or 5.0}
     )
-    made = recipe.model_copy(
+    changed = recipe.model_copy(
         update={"stages": stages, "train": train, "evaluate": evaluate, "checkpoint": keeping}
     )
-    checked(made.model_dump(), f"a budget of {cost.steps:,} steps")
-    return made
+    checked(changed.model_dump(), f"a budget of {cost.steps:,} steps")
+    return changed
 
 
 def _shares(recipe: Recipe) -> list[float]:

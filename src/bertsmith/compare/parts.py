@@ -17,7 +17,7 @@ PRETRAIN, RATE, SCORE = "pretrain", "rate", "score"
 
 
 @dataclass(frozen=True)
-class Part:
+class ComparisonPart:
     """One piece of work: pre-train a variant, try a learning rate on a task, or score it."""
 
     kind: str
@@ -40,28 +40,30 @@ class Part:
         early = "" if self.at == 1 else f".at-{self.at:g}"
         return f"{place}{self.task}.seed-{self.seed}-{self.finetune_seed}{early}"
 
-    def needs(self, spec: Spec) -> list[Part]:
+    def needs(self, spec: Spec) -> list[ComparisonPart]:
         """The parts that must be finished before."""
         if self.kind == PRETRAIN:
             source = spec.variants[self.variant].static
-            return [Part(PRETRAIN, source, self.budget, self.seed)] if source else []
-        trained = [Part(PRETRAIN, self.variant, self.budget, self.seed)]
+            return [ComparisonPart(PRETRAIN, source, self.budget, self.seed)] if source else []
+        trained = [ComparisonPart(PRETRAIN, self.variant, self.budget, self.seed)]
         return trained + (rate_parts(spec, self) if self.kind == SCORE else [])
 
 
-def rate_parts(spec: Spec, part: Part) -> list[Part]:
+def rate_parts(spec: Spec, part: ComparisonPart) -> list[ComparisonPart]:
     """The trials of learning rates for a part's variant, budget and task; none for one rate."""
     rates = spec.finetune.learning_rates
     if len(rates) == 1:
         return []
-    return [Part(RATE, part.variant, part.budget, 0, part.task, 1.0, rate) for rate in rates]
+    return [
+        ComparisonPart(RATE, part.variant, part.budget, 0, part.task, 1.0, rate) for rate in rates
+    ]
 
 
-def parts_of(spec: Spec, only: tuple[str, ...] = ()) -> list[Part]:
+def parts_of(spec: Spec, only: tuple[str, ...] = ()) -> list[ComparisonPart]:
     """All parts of a comparison, or of some variants, in an order in which they can be run."""
-    parts: dict[Part, None] = {}
+    parts: dict[ComparisonPart, None] = {}
 
-    def add(part: Part) -> None:
+    def add(part: ComparisonPart) -> None:
         for other in part.needs(spec):
             add(other)
         parts.setdefault(part)
@@ -74,32 +76,32 @@ def parts_of(spec: Spec, only: tuple[str, ...] = ()) -> list[Part]:
     return sorted(parts, key=lambda part: order[part.kind])
 
 
-def _of(spec: Spec, variant: str, budget: str) -> Iterator[Part]:
+def _of(spec: Spec, variant: str, budget: str) -> Iterator[ComparisonPart]:
     seeds = spec.pretraining_seeds(variant)
     for seed in seeds:
-        yield Part(PRETRAIN, variant, budget, seed)
-    whole = bool(spec.variants[variant].model or spec.variants[variant].static)
+        yield ComparisonPart(PRETRAIN, variant, budget, seed)
+    scored_once = bool(spec.variants[variant].model or spec.variants[variant].static)
     for task in spec.tasks:
-        for at in (1.0,) if whole else spec.finetune.at:
+        for at in (1.0,) if scored_once else spec.finetune.at:
             for seed in seeds:
                 # Earlier quarters are points of a curve, which no test is made of: one run each.
                 for number in range(spec.finetune.seeds if at == 1 else 1):
-                    yield Part(SCORE, variant, budget, seed, task, at, 0.0, number)
+                    yield ComparisonPart(SCORE, variant, budget, seed, task, at, 0.0, number)
 
 
-class Store(WorkFolder):
+class PartStore(WorkFolder):
     """The results of finished parts, in a folder."""
 
-    def read(self, part: Part) -> dict[str, Any] | None:
+    def read(self, part: ComparisonPart) -> dict[str, Any] | None:
         """What was stored of a part; None where it is not finished."""
         return self.finished(part.key, inputs=str, result=dict, measured=dict)
 
-    def result(self, part: Part) -> dict[str, Any] | None:
+    def result(self, part: ComparisonPart) -> dict[str, Any] | None:
         """The result of a finished part."""
         content = self.read(part)
         return None if content is None else content["result"]
 
-    def demand_inputs(self, part: Part, inputs: Mapping[str, Any]) -> None:
+    def demand_inputs(self, part: ComparisonPart, inputs: Mapping[str, Any]) -> None:
         """Refuse the result of a part that was run with other settings or data."""
         content = self.read(part)
         if content is not None and content["inputs"] != fingerprint([*inputs.values()]):
@@ -112,7 +114,7 @@ class Store(WorkFolder):
 
     def write(
         self,
-        part: Part,
+        part: ComparisonPart,
         inputs: Mapping[str, Any],
         result: Mapping[str, Any],
         measured: Mapping[str, Any],
@@ -140,7 +142,7 @@ class Store(WorkFolder):
         return len(new)
 
 
-def best_rate(spec: Spec, store: Store, part: Part) -> float:
+def best_rate(spec: Spec, store: PartStore, part: ComparisonPart) -> float:
     """The learning rate with the best score on dev data; of equal ones the lowest.
 
     A score can be undefined, such as a correlation with predictions that are all the same.

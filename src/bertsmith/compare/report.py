@@ -1,15 +1,17 @@
-"""report.html: the page of a comparison."""
-
-from __future__ import annotations
+"""report.html: the page of a comparison, with examples on which variants disagree."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from bertsmith.compare.disagreement import correctness_of, disagreements, flips
+import numpy as np
+from numpy.typing import NDArray
+
 from bertsmith.compare.parts import PRETRAIN, RATE, SCORE, parts_of
+from bertsmith.compare.results import plain, runs_of
 from bertsmith.compare.spec import Spec
 from bertsmith.compare.summary import budget_name
-from bertsmith.compare.work import Worker
+from bertsmith.compare.work import PartRunner
 from bertsmith.pages import (
     Point,
     Series,
@@ -34,7 +36,7 @@ TERMS = {
 
 
 def report_page(
-    worker: Worker, results: dict[str, Any], timings: dict[str, Any], texts: bool
+    worker: PartRunner, results: dict[str, Any], timings: dict[str, Any], texts: bool
 ) -> str:
     """The whole page; without `texts` it holds no example of the data."""
     spec = worker.spec
@@ -206,7 +208,7 @@ def _rates(results: dict[str, Any], budget: str) -> list[tuple[str, Any]]:
     return tables
 
 
-def _disagreements(worker: Worker, budget: str, texts: bool) -> list[dict[str, Any]]:
+def _disagreements(worker: PartRunner, budget: str, texts: bool) -> list[dict[str, Any]]:
     """For each task how often variants disagree, and examples."""
     tasks = []
     for task in worker.spec.tasks:
@@ -293,3 +295,73 @@ def _effort(spec: Spec, timings: dict[str, Any]) -> dict[str, dict[str, float]]:
         kind: {"runs": len(one), "minutes": sum(one) / 60, "share": sum(one) / total}
         for kind, one in seconds.items()
     }
+
+
+# ------------------------------------------------------------------ where variants disagree
+
+
+SHOWN = 12  # examples of a task
+LONGEST = 400  # characters of an example
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """An example with the share of each variant's runs that are right on it."""
+
+    text: str
+    label: str
+    correctness: dict[str, float]
+
+
+def correctness_of(worker: PartRunner, budget: str, task: str) -> dict[str, Any]:
+    """The mean correctness of each variant's runs on every test example (N,)."""
+    test = worker.test(task)
+    kind, examples = task_named(test.task), test.examples
+    rows: dict[str, NDArray[np.float64]] = {}
+    for name in worker.spec.variants:
+        runs = runs_of(worker, budget, task, name)
+        values = [one["values"] for numbers in runs.values() for one in numbers.values()]
+        if values:
+            rows[name] = np.mean(
+                [
+                    [
+                        kind.correctness(example, plain(value))
+                        for example, value in zip(examples, run, strict=True)
+                    ]
+                    for run in values
+                ],
+                axis=0,
+            )
+    return rows
+
+
+def flips(rows: dict[str, Any], perfect: float) -> list[list[float]]:
+    """Share of examples (%) that the row's variant has right and the column's has wrong.
+
+    A variant has an example right if most of its runs have.
+    """
+    right = [row > perfect - 0.5 for row in rows.values()]
+    return [
+        [float("nan") if a is b else 100 * float((a & ~b).mean()) for b in right] for a in right
+    ]
+
+
+def disagreements(worker: PartRunner, task: str, rows: dict[str, Any]) -> list[Disagreement]:
+    """The examples on which variants differ most."""
+    test = worker.test(task)
+    kind = task_named(test.task)
+    spread = np.max(list(rows.values()), axis=0) - np.min(list(rows.values()), axis=0)
+    order = np.argsort(-spread, kind="stable")[:SHOWN]
+    return [
+        Disagreement(
+            _cut(" | ".join(test.examples[place].texts)),
+            _cut(kind.spoken(kind.label_of(test.examples[place]))),
+            {name: float(row[place]) for name, row in rows.items()},
+        )
+        for place in order.tolist()
+        if spread[place] > 0
+    ]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"

@@ -3,8 +3,6 @@
 The same spec and seeds give the same content on a CPU; times are in timings.json.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from itertools import combinations
@@ -16,11 +14,11 @@ import torch
 
 from bertsmith import __version__
 from bertsmith.checkpoint import locate, read_config
-from bertsmith.compare.parts import PRETRAIN, SCORE, Part, best_rate, parts_of, rate_parts
+from bertsmith.compare.parts import PRETRAIN, SCORE, ComparisonPart, best_rate, parts_of, rate_parts
 from bertsmith.compare.static import measure
 from bertsmith.compare.summary import summarised
 from bertsmith.compare.tasks import metric_of
-from bertsmith.compare.work import Worker, cpu_name
+from bertsmith.compare.work import PartRunner, cpu_name
 from bertsmith.corpus import Corpus
 from bertsmith.metrics import MultiBootstrap, holm, multi_bootstrap
 from bertsmith.metrics.intervals import percentiles
@@ -35,7 +33,7 @@ LENGTH, BATCH = 128, 8  # of memory and speed
 DRAWS_OF_A_PAIR = 50
 
 
-def results_of(worker: Worker) -> dict[str, Any]:
+def results_of(worker: PartRunner) -> dict[str, Any]:
     """The content of results.json, from the parts that are finished."""
     spec = worker.spec
     budgets = spec.budget.kinds() if any(spec.recipe(v) for v in spec.variants) else ("none",)
@@ -70,7 +68,7 @@ def results_of(worker: Worker) -> dict[str, Any]:
     return content | {"summary": summarised(spec, content)}
 
 
-def _task(worker: Worker, name: str) -> dict[str, Any]:
+def _task(worker: PartRunner, name: str) -> dict[str, Any]:
     splits = worker.splits(name)
     files = {"train": splits.train, "dev": splits.dev, "test": splits.test}
     return {
@@ -80,25 +78,25 @@ def _task(worker: Worker, name: str) -> dict[str, Any]:
     }
 
 
-def _built(worker: Worker, name: str) -> Built:
+def _built(worker: PartRunner, name: str) -> Built:
     """What the recipe of a variant makes, without weights."""
     recipe = worker.spec.recipe(name)
     assert recipe is not None
     return built(recipe, Corpus.open(Path(worker.spec.corpus)).tokenizer, device="meta")
 
 
-def _config(worker: Worker, name: str) -> Config | None:
+def _config(worker: PartRunner, name: str) -> Config | None:
     """The config of a variant's encoder; None if it is not known yet."""
     part = worker.spec.variants[name]
     if part.recipe:
         return _built(worker, name).checkpoint.config
-    directory = Path(worker.model(Part(PRETRAIN, name, worker.spec.budgets(name)[0])))
+    directory = Path(worker.model(ComparisonPart(PRETRAIN, name, worker.spec.budgets(name)[0])))
     if part.static and not directory.is_dir():
         return None
     return read_config(locate(str(directory)))
 
 
-def _variant(worker: Worker, name: str) -> dict[str, Any]:
+def _variant(worker: PartRunner, name: str) -> dict[str, Any]:
     """What a variant is and costs, exactly."""
     config, part = _config(worker, name), worker.spec.variants[name]
     kind = next(key for key in ("recipe", "model", "static") if getattr(part, key))
@@ -123,20 +121,22 @@ def _variant(worker: Worker, name: str) -> dict[str, Any]:
     return content
 
 
-def _pretrained(worker: Worker, name: str, budget: str) -> list[dict[str, Any]]:
+def _pretrained(worker: PartRunner, name: str, budget: str) -> list[dict[str, Any]]:
     """The results of pre-training, one for each seed that is finished."""
     if worker.spec.variants[name].model:
         return []
-    parts = [Part(PRETRAIN, name, budget, seed) for seed in worker.spec.pretraining_seeds(name)]
+    parts = [
+        ComparisonPart(PRETRAIN, name, budget, seed) for seed in worker.spec.pretraining_seeds(name)
+    ]
     stored = {part.seed: worker.store.result(part) for part in parts}
     return [{"seed": seed, **result} for seed, result in stored.items() if result]
 
 
-def _rates(worker: Worker, budget: str, task: str) -> dict[str, Any]:
+def _rates(worker: PartRunner, budget: str, task: str) -> dict[str, Any]:
     """The dev scores of each learning rate, and the one that was chosen."""
     spec, rows = worker.spec, {}
     for name in spec.variants:
-        part = Part(SCORE, name, _own(worker, name, budget), 0, task)
+        part = ComparisonPart(SCORE, name, _own(worker, name, budget), 0, task)
         trials = {one.rate: worker.store.result(one) for one in rate_parts(spec, part)}
         if all(trials.values()):
             rows[name] = {
@@ -146,26 +146,28 @@ def _rates(worker: Worker, budget: str, task: str) -> dict[str, Any]:
     return rows
 
 
-def _own(worker: Worker, name: str, budget: str) -> str:
+def _own(worker: PartRunner, name: str, budget: str) -> str:
     """The budget under which a variant's parts are stored: trained models have none."""
     return "none" if worker.spec.variants[name].model else budget
 
 
 def runs_of(
-    worker: Worker, budget: str, task: str, name: str, at: float = 1.0
+    worker: PartRunner, budget: str, task: str, name: str, at: float = 1.0
 ) -> dict[int, dict[int, dict[str, Any]]]:
     """The results of fine-tuning: pre-training seed → fine-tuning seed → result."""
     spec = worker.spec
     runs: dict[int, dict[int, dict[str, Any]]] = {}
     for seed in spec.pretraining_seeds(name):
         for number in range(spec.finetune.seeds):
-            part = Part(SCORE, name, _own(worker, name, budget), seed, task, at, 0.0, number)
+            part = ComparisonPart(
+                SCORE, name, _own(worker, name, budget), seed, task, at, 0.0, number
+            )
             if (result := worker.store.result(part)) is not None:
                 runs.setdefault(seed, {})[number] = result
     return runs
 
 
-def _bootstrap(worker: Worker, budget: str, task: str) -> MultiBootstrap | None:
+def _bootstrap(worker: PartRunner, budget: str, task: str) -> MultiBootstrap | None:
     spec, test = worker.spec, worker.test(task)
     metric, kind = metric_of(spec, task, worker.splits(task)), task_named(test.task)
 
@@ -199,7 +201,7 @@ def plain(value: Any) -> Any:
 
 
 def _score(
-    worker: Worker, budget: str, task: str, name: str, drawn: MultiBootstrap
+    worker: PartRunner, budget: str, task: str, name: str, drawn: MultiBootstrap
 ) -> dict[str, Any]:
     runs = runs_of(worker, budget, task, name)
     early = {
@@ -276,7 +278,7 @@ def _pairs(drawn: MultiBootstrap) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------ times
 
 
-def timings_of(worker: Worker) -> dict[str, Any]:
+def timings_of(worker: PartRunner) -> dict[str, Any]:
     """The content of timings.json: what was measured on this machine."""
     stored = {part.key: worker.store.read(part) for part in parts_of(worker.spec)}
     parts = {key: one["measured"] for key, one in stored.items() if one is not None}
@@ -288,7 +290,7 @@ def timings_of(worker: Worker) -> dict[str, Any]:
     }
 
 
-def _speed(worker: Worker, name: str) -> dict[str, Any]:
+def _speed(worker: PartRunner, name: str) -> dict[str, Any]:
     """CPU speed of a variant's encoder, measured once."""
     if stored := worker.store.finished(f"{name}/speed"):
         return stored

@@ -1,10 +1,12 @@
-"""`compare`: run every part of a comparison that is not finished, then write the report."""
+"""`compare`: run all parts that are not finished, in parallel processes, then write the report."""
 
-from __future__ import annotations
-
+import multiprocessing
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import ExitStack
+from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,12 @@ import torch
 
 from bertsmith.checkpoint import locate, read_config
 from bertsmith.compare.budget import Cost, cost_of
-from bertsmith.compare.jobs import run_jobs
-from bertsmith.compare.parts import parts_of
+from bertsmith.compare.parts import ComparisonPart, parts_of
 from bertsmith.compare.report import report_page
 from bertsmith.compare.results import results_of, timings_of
 from bertsmith.compare.spec import Spec
 from bertsmith.compare.tasks import finetune_settings
-from bertsmith.compare.work import Worker
+from bertsmith.compare.work import PartRunner, PartStopped
 from bertsmith.corpus import Corpus
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.files import finite, write_json, write_text, writing
@@ -56,10 +57,10 @@ def compare(
         for variant in chosen:  # other processes may run other variants in the same folder
             stack.enter_context(WorkFolder(out / "parts" / variant).held())
         for other in own.merge:
-            worker = Worker(spec, {}, out)
+            worker = PartRunner(spec, {}, out)
             say(f"{other}: {worker.store.merge(Path(other))} parts taken")
         costs = {name: _costs(spec, name, out, name in chosen) for name in spec.variants}
-        worker = Worker(spec, costs, out)
+        worker = PartRunner(spec, costs, out)
         parts = parts_of(spec, tuple(own.only))
         for part in parts:
             worker.store.demand_inputs(part, worker.inputs(part))
@@ -98,13 +99,13 @@ def _check(spec: Spec) -> None:
                 recipe = spec.recipe(name)
                 assert recipe is not None
                 corpus = open_corpus(recipe)
-                made = built(recipe, corpus.tokenizer, device="meta")
+                model = built(recipe, corpus.tokenizer, device="meta")
                 for length, _, _ in recipe.lengths():
-                    examples_of(recipe, corpus, length, made.checkpoint.config.segments)
+                    examples_of(recipe, corpus, length, model.checkpoint.config.segments)
         except BertsmithError as error:
             where = f"variants.{name}: "
             raise BertsmithError(f"{where}{str(error).removeprefix(where)}") from error
-    checker = Worker(spec, {}, Path())
+    checker = PartRunner(spec, {}, Path())
     static = [name for name, part in spec.variants.items() if part.static]
     for name in spec.tasks:
         splits = checker.splits(name)
@@ -147,3 +148,97 @@ def _costs(spec: Spec, variant: str, out: Path, runs: bool) -> dict[str, Cost]:
             "steps", {k: {"amount": amounts[k], "cost": vars(cost)} for k, cost in costs.items()}
         )
     return costs
+
+
+# ------------------------------------------------------------------ parts in parallel processes
+
+
+_worker: PartRunner | None = None  # of a process that this file started
+
+
+def run_jobs(
+    worker: PartRunner, parts: list[ComparisonPart], jobs: int, say: Callable[[str], None]
+) -> None:
+    """Run parts, `jobs` at once; those that need others wait for them."""
+    total, done = len(parts), 0
+
+    def finished(part: ComparisonPart) -> None:
+        nonlocal done
+        done += 1
+        say(f"[{done}/{total}] {described(worker, part)}")
+
+    if jobs == 1 or total == 1:
+        for part in parts:
+            worker.run(part)
+            finished(part)
+        return
+    pool = ProcessPoolExecutor(
+        min(jobs, total or 1),
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_begin,
+        initargs=(worker,),
+    )
+    try:
+        _schedule(worker, parts, jobs, pool, finished)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)  # interrupted runs save their state
+
+
+def _schedule(
+    worker: PartRunner,
+    parts: list[ComparisonPart],
+    jobs: int,
+    pool: ProcessPoolExecutor,
+    finished: Callable[[ComparisonPart], None],
+) -> None:
+    waiting, running = list(parts), dict[Future[Any], ComparisonPart]()
+    while waiting or running:
+        unfinished = {*waiting, *running.values()}
+        ready = [one for one in waiting if not unfinished & {*one.needs(worker.spec)}]
+        for part in ready[: max(0, jobs - len(running))]:
+            waiting.remove(part)
+            running[pool.submit(_run, part)] = part
+        ended, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in ended:
+            part = running.pop(future)
+            if future.result() == "stopped":
+                raise PartStopped
+            finished(part)
+
+
+def _begin(worker: PartRunner) -> None:
+    """Prepare a process that runs parts; it ends with the one that started it."""
+    global _worker
+    _worker = worker
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_follow, args=(parent.sentinel,), daemon=True).start()
+
+
+def _follow(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)
+
+
+def _run(part: ComparisonPart) -> str:
+    assert _worker is not None
+    try:
+        _worker.run(part)
+    except KeyboardInterrupt:
+        return "stopped"
+    return ""
+
+
+def described(worker: PartRunner, part: ComparisonPart) -> str:
+    """A finished part in a line."""
+    content = worker.store.read(part) or {"result": {}, "measured": {}}
+    result, seconds = content["result"], content["measured"].get("seconds", 0.0)
+    text = part.key.replace("/", " ")
+    if part.task:
+        score = result.get("test", result.get("dev"))
+        text += "" if score is None else f": {score:.4f}"
+    elif result.get("held_out"):
+        losses = result["held_out"][-1]
+        terms = [key for key in losses if f"{key}_accuracy" in losses]
+        text += ": held-out " + ", ".join(f"{key} {losses[key]:.3f}" for key in terms)
+    return f"{text} ({seconds:.0f} s)"

@@ -1,7 +1,5 @@
 """Specs: comparisons as TOML files, checked key by key."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """The results of a comparison as sentences."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from bertsmith.compare.spec import Spec
@@ -50,9 +48,9 @@ def summarised(spec: Spec, results: dict[str, Any]) -> list[str]:
         lines += _losses(spec, results)
     few = {name: one["test"] for name, one in results["tasks"].items() if one["test"] < FEW}
     if few:
-        named = _listed([f"{name} ({count:,})" for name, count in few.items()])
+        small_tasks = _listed([f"{name} ({count:,})" for name, count in few.items()])
         lines.append(
-            f"Few test examples: {named}. With fewer than {FEW}, intervals are too narrow and"
+            f"Few test examples: {small_tasks}. With fewer than {FEW}, intervals are too narrow and"
             " p-values too small."
         )
     trained = [name for name, part in spec.variants.items() if not part.model]

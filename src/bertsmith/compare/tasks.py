@@ -1,15 +1,12 @@
 """The labelled data of a comparison: training, selection and scoring splits."""
 
-from __future__ import annotations
-
-import os
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from bertsmith.compare.spec import Spec, TaskPart
-from bertsmith.data.folders import find_splits
+from bertsmith.data.folders import BENCHMARKS, benchmark_folder, find_splits
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.finetuning.benchmarks import squad_files
 from bertsmith.finetuning.settings import settings_for
@@ -23,12 +20,6 @@ from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.splits import Splits, read_splits, split_off
 from bertsmith.tasks.tagging.task import TASK as TAGGING
 
-HOME = "BERTSMITH_DATA"  # the environment variable that names a folder of benchmarks
-FOLDERS = {
-    "conll": ("conll2003_en", "conll2003", "conll-2003"),
-    "squad": ("squad", "squad_dev"),
-    "glue": (),
-}
 HELD = 0.2  # of data without a file to score on
 
 
@@ -86,7 +77,7 @@ def finetune_settings(spec: Spec, name: str, splits: Splits) -> dict[str, Any]:
 
 def _files(part: TaskPart, name: str) -> tuple[Dataset[Any], Dataset[Any]]:
     """What is trained on, and what is scored."""
-    if part.data not in FOLDERS:
+    if part.data not in BENCHMARKS:
         return _own(part)
     folder = _folder(part)
     if part.data == "glue":
@@ -117,10 +108,10 @@ def _files(part: TaskPart, name: str) -> tuple[Dataset[Any], Dataset[Any]]:
 def _own(part: TaskPart) -> tuple[Dataset[Any], Dataset[Any]]:
     """A person's own data: the test file, else the dev file, else a fifth of the examples."""
     if not Path(part.data).exists():
-        near = nearest(part.data, FOLDERS)
+        near = nearest(part.data, BENCHMARKS)
         raise BertsmithError(
             f"{part.data}: no such file or folder, and no such benchmark{near}"
-            f"; known: {', '.join(FOLDERS)}"
+            f"; known: {', '.join(BENCHMARKS)}"
         )
     columns: dict[str, Any] = {"columns": part.columns} if part.columns else {}
     splits = read_splits(part.data, task=part.kind or None, hold_out=0, **columns)
@@ -133,18 +124,9 @@ def _own(part: TaskPart) -> tuple[Dataset[Any], Dataset[Any]]:
 
 def _folder(part: TaskPart) -> Path:
     """The folder of a benchmark: as given, or in the one that the environment names."""
-    if part.folder:
-        folder = Path(part.folder)
-        if not folder.is_dir():
-            raise BertsmithError(f"{folder}: no such folder")
-        return folder
-    home = os.environ.get(HOME)
-    if not home or not Path(home).is_dir():
-        raise BertsmithError(f"no data: set folder, or name a folder of benchmarks with {HOME}")
-    names = FOLDERS[part.data]
-    if not names:
-        return Path(home)
-    here = next((Path(home) / one for one in names if (Path(home) / one).is_dir()), None)
-    if here is None:
-        raise BertsmithError(f"{home} ({HOME}): no {' or '.join(names)} in it; set folder")
-    return here
+    if not part.folder:
+        return benchmark_folder(part.data, "set folder")
+    folder = Path(part.folder)
+    if not folder.is_dir():
+        raise BertsmithError(f"{folder}: no such folder")
+    return folder

@@ -1,7 +1,5 @@
 """Running one part: pre-training, a trial of a learning rate, or a final score."""
 
-from __future__ import annotations
-
 import json
 import time
 from functools import cache
@@ -13,7 +11,7 @@ import torch
 
 from bertsmith.checkpoint import locate, save
 from bertsmith.compare.budget import Cost, with_steps
-from bertsmith.compare.parts import PRETRAIN, RATE, Part, Store, best_rate
+from bertsmith.compare.parts import PRETRAIN, RATE, ComparisonPart, PartStore, best_rate
 from bertsmith.compare.spec import QUARTERS, Spec
 from bertsmith.compare.tasks import finetune_settings, metric_of, read_task
 from bertsmith.corpus import Corpus
@@ -32,22 +30,22 @@ WEIGHTS = (".safetensors", ".bin", ".json")
 KEPT = 64  # checkpoints, where models of earlier quarters are fine-tuned too
 
 
-class Stopped(KeyboardInterrupt):
+class PartStopped(KeyboardInterrupt):
     """A signal stopped the part that was running; it can be continued."""
 
 
-class Worker:
+class PartRunner:
     """Runs parts of a comparison, one after the other, in one process."""
 
     def __init__(self, spec: Spec, costs: dict[str, dict[str, Cost]], out: Path) -> None:
         self.spec, self.costs = spec, costs
         self.json = spec.model_dump_json()
-        self.store = Store(out / "parts")
+        self.store = PartStore(out / "parts")
         self.sums: dict[str, str] = {}  # of corpus, models and data
 
     # ------------------------------------------------------------------ what a part depends on
 
-    def inputs(self, part: Part) -> dict[str, Any]:
+    def inputs(self, part: ComparisonPart) -> dict[str, Any]:
         """All that a part's result depends on; models, data and corpus by their sums."""
         spec, variant = self.spec, self.spec.variants[part.variant]
         if part.kind == PRETRAIN:
@@ -60,7 +58,7 @@ class Worker:
             recipe["data"] |= {"corpus": self._sum(f"corpus {spec.corpus}"), "workers": 0}
             recipe["train"].pop("device", None)
             return {"kind": "static" if variant.static else "", "recipe": recipe}
-        trained = self.inputs(Part(PRETRAIN, part.variant, part.budget, part.seed))
+        trained = self.inputs(ComparisonPart(PRETRAIN, part.variant, part.budget, part.seed))
         inputs = {
             "pretraining": fingerprint([*trained.values()]),
             "data": self._sum(f"data {part.task}"),
@@ -95,7 +93,7 @@ class Worker:
         assert test is not None
         return test
 
-    def _recipe(self, part: Part) -> Recipe:
+    def _recipe(self, part: ComparisonPart) -> Recipe:
         recipe = self.spec.recipe(part.variant)
         assert recipe is not None
         return with_steps(
@@ -107,7 +105,7 @@ class Worker:
 
     # ------------------------------------------------------------------ running
 
-    def run(self, part: Part) -> None:
+    def run(self, part: ComparisonPart) -> None:
         """Run a part and store its result."""
         torch.set_num_threads(self.spec.threads)
         began = time.perf_counter()
@@ -121,16 +119,16 @@ class Worker:
         if part.kind == PRETRAIN:  # a run that was killed before this line can be continued
             rmtree(self.store.path / part.key / "checkpoints", ignore_errors=True)
 
-    def model(self, part: Part) -> str:
+    def model(self, part: ComparisonPart) -> str:
         """The directory of the model that a part is about."""
-        named = self.spec.variants[part.variant].model
-        if named:
-            return named
-        trained = Part(PRETRAIN, part.variant, part.budget, part.seed)
+        trained_model = self.spec.variants[part.variant].model
+        if trained_model:
+            return trained_model
+        trained = ComparisonPart(PRETRAIN, part.variant, part.budget, part.seed)
         folder = self.store.path / trained.key
         return str(folder / ("model" if part.at == 1 else f"model-at-{part.at:g}"))
 
-    def _pretrain(self, part: Part) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _pretrain(self, part: ComparisonPart) -> tuple[dict[str, Any], dict[str, Any]]:
         variant = self.spec.variants[part.variant]
         if variant.model:
             return {}, {}
@@ -141,7 +139,7 @@ class Worker:
         resume = (folder / "recipe.toml").is_file()
         summary = pretrain(recipe, folder, resume=resume, show="none")
         if not summary["finished"]:
-            raise Stopped(summary.get("signal", 2))
+            raise PartStopped(summary.get("signal", 2))
         cost = self.costs[part.variant][part.budget]
         rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
         held = {row["step"]: _numbers(row) for row in rows if "loss" not in row}
@@ -164,9 +162,11 @@ class Worker:
         }
         return result, {"training_seconds": 60 * summary["minutes"]}
 
-    def _static(self, part: Part, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _static(self, part: ComparisonPart, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         """Static vectors of the model of another variant."""
-        source = Part(PRETRAIN, self.spec.variants[part.variant].static, part.budget, part.seed)
+        source = ComparisonPart(
+            PRETRAIN, self.spec.variants[part.variant].static, part.budget, part.seed
+        )
         teacher = open_model(self.model(source), device=self.spec.device or None, progress=False)
         width = min(WIDTH, teacher.vector_width)
         student, _ = to_static(teacher, width=width)
@@ -174,7 +174,7 @@ class Worker:
         trained = self.store.result(source) or {}
         return {"steps": trained.get("steps"), "tokens": trained.get("tokens")}, {}
 
-    def _finetune(self, part: Part) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _finetune(self, part: ComparisonPart) -> tuple[dict[str, Any], dict[str, Any]]:
         splits, spec = self.splits(part.task), self.spec
         trial = part.kind == RATE
         rate = part.rate if trial else best_rate(spec, self.store, part)

@@ -8,9 +8,10 @@ verifies every checksum of the manifest.
 
 from bertsmith.corpus.corpus import Corpus, check
 from bertsmith.corpus.documents import text_lines
-from bertsmith.corpus.manifest import Manifest, Split, is_finished
+from bertsmith.corpus.manifest import Manifest, SplitSize, is_finished
 from bertsmith.corpus.mixture import Mixture
-from bertsmith.corpus.prepare import Summary, add, prepare
+from bertsmith.corpus.prepare import PreparedCorpus, add, prepare
 
-__all__ = ["Corpus", "Manifest", "Mixture", "Split", "Summary", "add", "check", "is_finished"]
+__all__ = ["Corpus", "Manifest", "Mixture", "PreparedCorpus", "SplitSize", "add", "check"]
+__all__ += ["is_finished"]
 __all__ += ["prepare", "text_lines"]

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from bertsmith.corpus.encode import Ints
-from bertsmith.corpus.manifest import AGAIN, Manifest
+from bertsmith.corpus.manifest import AGAIN, FileChecks, Manifest
 from bertsmith.corpus.shards import HEADER, INDEXES, header, shard_name
-from bertsmith.corpus.sums import Sums
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause
 from bertsmith.settings.corpus import SPLITS
@@ -34,7 +33,7 @@ class Corpus:
         self.sentences = counts.sentences
         self.documents = counts.documents
         self.shard_tokens = int(manifest.settings["shard_tokens"])
-        self.sums, self.files = Sums(directory, manifest), manifest.current()
+        self.sums, self.files = FileChecks(directory, manifest), manifest.current()
         lengths = {"sentence_starts": self.sentences + 1}
         self.sentence_starts, self.document_sentences, self.document_starts = (
             self._map(name, lengths.get(name, self.documents + 1), "<i8") for name in INDEXES
@@ -49,7 +48,7 @@ class Corpus:
     def open(cls, directory: str | Path, split: str = "train", *, check: bool = False) -> Corpus:
         """Open a split; all file sizes are verified, and with `check` all SHA-256 sums too.
 
-        Otherwise the sum of each file is compared when it is first used: see `Sums`.
+        Otherwise the sum of each file is compared when it is first used: see `FileChecks`.
         """
         directory = Path(directory)
         manifest = Manifest.read(directory)
@@ -110,11 +109,11 @@ class Corpus:
         # Group tokens by shard: sorting 16-bit numbers is a single pass.
         order = np.argsort(shards.astype(np.min_scalar_type(len(self._shards) - 1)), kind="stable")
         bounds = np.searchsorted(shards[order], np.arange(len(self._shards) + 1))
-        found = np.full(len(places), -1, np.int64)
+        tokens = np.full(len(places), -1, np.int64)
         for number in np.flatnonzero(np.diff(bounds)):
             some = order[bounds[number] : bounds[number + 1]]
-            found[some] = self.shard(int(number))[within[some]]
-        return found
+            tokens[some] = self.shard(int(number))[within[some]]
+        return tokens
 
     def _check_files(self, places: Ints) -> None:
         """Raise an error if files were damaged since: truncated ones would crash the process."""

@@ -3,8 +3,6 @@
 The rules are derived from tokenizer.json. A text is split only where that is known to be safe.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from typing import Any

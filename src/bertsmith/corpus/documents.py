@@ -1,14 +1,12 @@
 """The documents of a piece of work: raw bytes → lines of text."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bertsmith.corpus.files import find_files
-from bertsmith.corpus.pieces import Part, cut
+from bertsmith.corpus.pieces import PiecePart, cut
 from bertsmith.errors import BertsmithError
 from bertsmith.files import not_utf8
 from bertsmith.ledger import Ledger
@@ -35,7 +33,7 @@ def text_lines(
                 yield from document
 
 
-def read_documents(part: Part, text_field: str, ledger: Ledger) -> Iterator[Document]:
+def read_documents(part: PiecePart, text_field: str, ledger: Ledger) -> Iterator[Document]:
     """Yield the documents of a part; records without text are counted and skipped."""
     ledger.note("documents larger than 64 MiB, cut", part.cut_off)
     if part.kind == "text":
@@ -50,7 +48,7 @@ def read_documents(part: Part, text_field: str, ledger: Ledger) -> Iterator[Docu
             ledger.note("empty documents, left out")
 
 
-def _texts(part: Part, text_field: str) -> Iterator[str | None]:
+def _texts(part: PiecePart, text_field: str) -> Iterator[str | None]:
     """The text of each document of a part whose kind says where documents end."""
     if part.kind == "whole":
         yield _decode(part)
@@ -77,7 +75,7 @@ def _parted_by_blank_lines(text: str) -> Iterator[Document]:
         yield document
 
 
-def _decode(part: Part) -> str:
+def _decode(part: PiecePart) -> str:
     data = part.data.removeprefix(MARK) if part.line == 1 else part.data
     try:
         return data.decode("utf-8")
@@ -86,7 +84,7 @@ def _decode(part: Part) -> str:
         raise not_utf8(part.path, line, data[error.start]) from None
 
 
-def _records(part: Part, field: str) -> Iterator[str | None]:
+def _records(part: PiecePart, field: str) -> Iterator[str | None]:
     for number, line in enumerate(_decode(part).split("\n"), part.line):
         if line.strip():
             yield _text(line, field, f"{part.path}, line {number}")
@@ -102,7 +100,7 @@ def _text(line: str, field: str, where: str) -> str | None:
     return text
 
 
-def _rows(part: Part) -> Iterator[str | None]:
+def _rows(part: PiecePart) -> Iterator[str | None]:
     start = 0
     for length in part.lengths:
         end = start + max(0, length)

@@ -5,8 +5,6 @@ token 5-grams. Both are files, in the order of the documents. Equal keys are gro
 sorting, some million documents at a time, so that memory does not grow with the corpus.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -42,8 +40,8 @@ def signatures(tokens: Ints, sentence_lengths: Ints, counts: Ints, *, near: bool
             hashes, np.append(firsts, len(hashes)), PERMUTATIONS, SEED
         )
         # A document that continues in the next chunk has the minima of both.
-        found = np.array(matrix.to_rows(), np.uint32)
-        rows[present] = np.minimum(rows[present], found)
+        minima = np.array(matrix.to_rows(), np.uint32)
+        rows[present] = np.minimum(rows[present], minima)
     return rows
 
 
@@ -161,8 +159,8 @@ def _alike(keys: Ints) -> Iterator[Ints]:
     """Yield groups of document numbers; documents with equal keys are in the same group."""
     groups = -(-len(keys) // AT_ONCE)
     for group in range(groups):
-        found = [
+        numbers = [
             start + np.flatnonzero(keys[start : start + AT_ONCE] % np.uint64(groups) == group)
             for start in range(0, len(keys), AT_ONCE)
         ]
-        yield np.concatenate(found)
+        yield np.concatenate(numbers)

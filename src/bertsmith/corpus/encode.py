@@ -61,9 +61,9 @@ class LineEncoder:
         merged = np.zeros(len(together), np.int64)
         merged[together], merged[~together] = own, lengths
         places = np.repeat(together, merged)  # (T,)
-        found = np.zeros(len(places), np.uint32)
-        found[places], found[~places] = more, ids
-        return found, merged
+        ids_of_all = np.zeros(len(places), np.uint32)
+        ids_of_all[places], ids_of_all[~places] = more, ids
+        return ids_of_all, merged
 
     def _separable(self, sentences: list[str]) -> bool:
         """Whether the ids of a line are those of its sentences, concatenated."""
@@ -94,17 +94,17 @@ class Plain:
     def __call__(self, texts: list[str]) -> tuple[Ints, Ints]:
         """Encode texts."""
         with guarded("a text cannot be encoded"):
-            found = self.backend.encode_batch_fast(texts, add_special_tokens=False)
-            ids = [one.ids for one in found]
+            ids_of_all = self.backend.encode_batch_fast(texts, add_special_tokens=False)
+            ids = [one.ids for one in ids_of_all]
         lengths = np.fromiter(map(len, ids), np.int64, len(ids))
         return np.fromiter(chain.from_iterable(ids), np.uint32, int(lengths.sum())), lengths
 
     def sentences(self, lines: list[list[str]]) -> tuple[Ints, Ints]:
         """Encode lines given as sentences; return ids, and how many each sentence has."""
         with guarded("a text cannot be encoded"):
-            found = self.backend.encode_batch(["".join(line) for line in lines], False, False)
-        lengths = [_lengths(one, line) for one, line in zip(found, lines, strict=True)]
-        ids = np.fromiter(chain.from_iterable(one.ids for one in found), np.uint32)
+            encodings = self.backend.encode_batch(["".join(line) for line in lines], False, False)
+        lengths = [_lengths(one, line) for one, line in zip(encodings, lines, strict=True)]
+        ids = np.fromiter(chain.from_iterable(one.ids for one in encodings), np.uint32)
         return ids, np.concatenate(lengths)
 
 

@@ -4,8 +4,6 @@ An engine takes pieces, reading a few ahead, and yields each with its outcome, i
 order. The outcome of a piece does not depend on the engine. What is computed is a `Work`.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Generator, Iterator
@@ -14,7 +12,7 @@ from importlib import import_module
 from queue import SimpleQueue
 from typing import Any
 
-from bertsmith.corpus.worker import Compute, Work, Worker
+from bertsmith.corpus.worker import Compute, Work, WorkerProcess
 from bertsmith.errors import BertsmithError
 
 Done = Generator[tuple[Any, bytes]]
@@ -39,8 +37,8 @@ def local(pieces: Iterator[Any], job: Work, workers: int | None) -> Done:
         compute = job.start()
         yield from ((piece, compute(piece)) for piece in pieces)
         return
-    team: list[Worker] = []
-    idle: SimpleQueue[Worker] = SimpleQueue()
+    team: list[WorkerProcess] = []
+    idle: SimpleQueue[WorkerProcess] = SimpleQueue()
     threads = ThreadPoolExecutor(count)  # one waits for each worker
 
     def task(piece: Any) -> tuple[Any, bytes]:
@@ -54,7 +52,7 @@ def local(pieces: Iterator[Any], job: Work, workers: int | None) -> Done:
     try:
         for piece in pieces:
             if len(team) < count:
-                team.append(Worker(job, len(team)))
+                team.append(WorkerProcess(job, len(team)))
                 idle.put(team[-1])
             pending.add(threads.submit(task, piece))
             full = len(pending) >= count + AHEAD

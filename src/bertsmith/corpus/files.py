@@ -1,7 +1,5 @@
 """Input files of a corpus: their kinds and their bytes."""
 
-from __future__ import annotations
-
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,7 +23,7 @@ OTHERS = (".csv", ".tsv", ".json", ".xlsx", ".xls", ".pdf", ".docx", ".doc", ".h
 
 
 @dataclass(frozen=True)
-class Input:
+class InputFile:
     """A file of the corpus, as it was when the work began."""
 
     path: str  # absolute, so that it is valid for remote workers and later runs
@@ -34,16 +32,16 @@ class Input:
     changed: int  # nanoseconds
 
 
-def find_files(given: Iterable[str | Path], pipes: bool = False) -> tuple[list[Input], int]:
+def find_files(paths: Iterable[str | Path], pipes: bool = False) -> tuple[list[InputFile], int]:
     """Return the files, with those in folders in order of name; and the number skipped.
 
     With `pipes`, named pipes are accepted; they can be read only once.
     """
-    found: list[Input] = []
+    inputs: list[InputFile] = []
     left = 0
-    if isinstance(given, str | Path):
-        given = [given]
-    for path in map(Path, given):
+    if isinstance(paths, str | Path):
+        paths = [paths]
+    for path in map(Path, paths):
         if not path.is_dir():
             suffix = inner(path).suffix.lower()
             if suffix in OTHERS:
@@ -52,18 +50,18 @@ def find_files(given: Iterable[str | Path], pipes: bool = False) -> tuple[list[I
                     ' line between documents) or .jsonl ({"text": ...} on each line)'
                 )
             kind = KINDS.get(suffix, "text")
-            found.append(_input(path, kind, pipes))
+            inputs.append(_input(path, kind, pipes))
             continue
         inside, others = _folder(path)
-        found += inside
+        inputs += inside
         left += others
-    if not found:
+    if not inputs:
         raise BertsmithError("no files: name text, jsonl or parquet files, or folders of them")
-    return found, left
+    return inputs, left
 
 
-def _folder(folder: Path) -> tuple[list[Input], int]:
-    found: list[Input] = []
+def _folder(folder: Path) -> tuple[list[InputFile], int]:
+    inputs: list[InputFile] = []
     left = 0
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or any(
@@ -74,17 +72,17 @@ def _folder(folder: Path) -> tuple[list[Input], int]:
         if kind is None:
             left += 1
         else:
-            found.append(_input(path, kind))
-    if not found:
+            inputs.append(_input(path, kind))
+    if not inputs:
         known = ", ".join(KINDS)
         raise BertsmithError(
             f"{folder}: contains no file that ends in {known} (or in these and {PACKED[0]},"
             f" {PACKED[1]}, {PACKED[2]})"
         )
-    return found, left
+    return inputs, left
 
 
-def _input(path: Path, kind: Kind, pipes: bool = False) -> Input:
+def _input(path: Path, kind: Kind, pipes: bool = False) -> InputFile:
     with reading(path):
         state = path.stat()
     if not (stat.S_ISREG(state.st_mode) or (pipes and stat.S_ISFIFO(state.st_mode))):
@@ -92,4 +90,4 @@ def _input(path: Path, kind: Kind, pipes: bool = False) -> Input:
     if kind == "table" and path.suffix in PACKED:
         raise BertsmithError(f"{path}: decompress it first; parquet is compressed internally")
     name = path if stat.S_ISFIFO(state.st_mode) else path.resolve()
-    return Input(str(name), kind, state.st_size, state.st_mtime_ns)
+    return InputFile(str(name), kind, state.st_size, state.st_mtime_ns)

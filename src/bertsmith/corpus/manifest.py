@@ -1,9 +1,12 @@
-"""The manifest of a corpus: settings, counts, and the SHA-256 sum of every file."""
+"""The manifest of a corpus, with a SHA-256 sum of every file, and checks of files against it."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from queue import Queue
+from threading import Lock, Thread
 from typing import Any
 
 from bertsmith.errors import BertsmithError
@@ -22,7 +25,7 @@ def is_finished(directory: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class Stored:
+class FileSum:
     """The size and checksum of a file."""
 
     bytes: int
@@ -30,7 +33,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitSize:
     """The size of a split: documents, sentences, tokens."""
 
     tokens: int
@@ -45,8 +48,8 @@ class Manifest:
 
     settings: dict[str, Any]
     dtype: str
-    splits: dict[str, Split]
-    files: dict[str, Stored]  # by their path in the folder
+    splits: dict[str, SplitSize]
+    files: dict[str, FileSum]  # by their path in the folder
     ledger: dict[str, int]
     additions: list[list[dict[str, Any]]] = field(default_factory=list)  # input files of each
 
@@ -82,8 +85,8 @@ class Manifest:
             if content.pop("sha256") != fingerprint(content):
                 raise BertsmithError(f"{path} is damaged: its SHA-256 sum does not match")
             del content["format"]
-            content["splits"] = {name: Split(**v) for name, v in content["splits"].items()}
-            content["files"] = {name: Stored(**v) for name, v in content["files"].items()}
+            content["splits"] = {name: SplitSize(**v) for name, v in content["splits"].items()}
+            content["files"] = {name: FileSum(**v) for name, v in content["files"].items()}
             return cls(**content)
         except (TypeError, AttributeError, LookupError):
             raise BertsmithError(f"{path} is damaged: fields are missing or invalid") from None
@@ -95,9 +98,9 @@ class Manifest:
     def damaged(self, directory: Path, *, sums: bool) -> list[str]:
         """Return a line for each damaged file; with `sums=False` only sizes are compared."""
         return [
-            found
+            fault
             for name, stored in self.files.items()
-            if (found := complaint(directory / name, stored, sums=sums))
+            if (fault := complaint(directory / name, stored, sums=sums))
         ]
 
 
@@ -109,7 +112,7 @@ def _absent(directory: Path) -> str:
     return f"{directory}: not a prepared corpus (no {NAME}); make one with `bertsmith prepare`"
 
 
-def complaint(path: Path, stored: Stored, *, sums: bool) -> str | None:
+def complaint(path: Path, stored: FileSum, *, sums: bool) -> str | None:
     """Return what is wrong with a file, by its size or by its sum too."""
     try:
         size = path.stat().st_size
@@ -124,9 +127,74 @@ def complaint(path: Path, stored: Stored, *, sums: bool) -> str | None:
     return None
 
 
-def measure(directory: Path, paths: list[Path]) -> dict[str, Stored]:
+def measure(directory: Path, paths: list[Path]) -> dict[str, FileSum]:
     """The sizes and sums of files, by their path in the folder."""
     return {
-        path.relative_to(directory).as_posix(): Stored(path.stat().st_size, digest(path))
+        path.relative_to(directory).as_posix(): FileSum(path.stat().st_size, digest(path))
         for path in paths
     }
+
+
+# ------------------------------------------------------------------ checks of open files
+
+
+AT_ONCE = 256 << 20  # bytes whose sums are compared before they are used
+
+
+class FileChecks:
+    """Compares the SHA-256 sum of each file once, when it is first used.
+
+    A run reads all shards in its first steps, and summing a large corpus takes minutes. So small
+    corpora are compared before they are used; beyond `AT_ONCE` bytes, a thread compares files while
+    they are in use, and damage ends the next read. Of several ranks on one machine, the first
+    compares. A file that changes later is compared again, at once.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest) -> None:
+        self.directory, self.files = directory, manifest.files
+        self.compares = os.environ.get("LOCAL_RANK", "0") == "0"
+        self.left, self.lock = AT_ONCE, Lock()
+        self.known: dict[str, tuple[int, int]] = {}  # inode and time of change
+        self.queue: Queue[str] = Queue()
+        self.thread: Thread | None = None
+        self.fault: str | None = None
+
+    def demand(self, name: str) -> None:
+        """Raise an error if this file, or one compared since the last call, is damaged."""
+        path, stored = self.directory / name, self.files[name]
+        with reading(path):
+            status = path.stat()
+        if status.st_size != stored.bytes:  # reading beyond its end would crash the process
+            raise BertsmithError(str(complaint(path, stored, sums=False)))
+        now = (status.st_ino, status.st_mtime_ns)
+        with self.lock:
+            before, self.known[name] = self.known.get(name), now
+            if before != now and self.compares:
+                if before is not None or stored.bytes <= self.left:
+                    self.left -= stored.bytes
+                    self._compare(name)
+                else:
+                    self._order(name)
+        if self.fault:
+            raise BertsmithError(self.fault)
+
+    def finish(self) -> None:
+        """Wait until every file that was opened is compared; raise an error if one is damaged."""
+        self.queue.join()
+        if self.fault:
+            raise BertsmithError(self.fault)
+
+    def _order(self, name: str) -> None:
+        self.queue.put(name)
+        if self.thread is None:
+            self.thread = Thread(target=self._work, name="sums", daemon=True)
+            self.thread.start()
+
+    def _work(self) -> None:
+        while True:
+            self._compare(self.queue.get())
+            self.queue.task_done()
+
+    def _compare(self, name: str) -> None:
+        fault = complaint(self.directory / name, self.files[name], sums=True)
+        self.fault = self.fault or fault

@@ -1,7 +1,5 @@
 """Merge finished pieces into shards, without duplicate documents."""
 
-from __future__ import annotations
-
 import mmap
 import shutil
 import zipfile
@@ -17,13 +15,13 @@ import numpy as np
 from bertsmith.corpus.corpus import Corpus
 from bertsmith.corpus.duplicates import mark_exact, mark_near, signatures
 from bertsmith.corpus.encode import Ints
-from bertsmith.corpus.manifest import Split
+from bertsmith.corpus.manifest import SplitSize
 from bertsmith.corpus.overlap import Benchmarks
 from bertsmith.corpus.shards import SplitWriter
 from bertsmith.corpus.workshop import Outcome
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
-from bertsmith.settings.corpus import SPLITS, Settings
+from bertsmith.settings.corpus import SPLITS, CorpusSettings
 
 Step = Callable[[int, int], None]
 SOME = 1 << 20  # tokens of a corpus that are read at once
@@ -38,7 +36,7 @@ def piece_name(number: int) -> str:
 class Merging:
     """How pieces become shards; `there` is the corpus that they are added to, if there is one."""
 
-    settings: Settings
+    settings: CorpusSettings
     dtype: str
     ledger: Ledger
     benchmarks: Benchmarks | None
@@ -46,7 +44,7 @@ class Merging:
     suffix: str = ""  # of the names of new files
 
 
-def merge(work: Path, out: Path, pieces: int, how: Merging, step: Step) -> dict[str, Split]:
+def merge(work: Path, out: Path, pieces: int, how: Merging, step: Step) -> dict[str, SplitSize]:
     """Write the shards of both splits into `out`; returns the size of each split."""
     settings, ledger = how.settings, how.ledger
     repeated = _repeated(work, pieces, how)
@@ -79,7 +77,7 @@ def merge(work: Path, out: Path, pieces: int, how: Merging, step: Step) -> dict[
         for number, name in enumerate(how.benchmarks.files):
             ledger.note(f"texts of {name} that documents contain", int((files == number).sum()))
     return {
-        name: Split(w.tokens, w.sentences, w.documents, w.before + len(w.shards))
+        name: SplitSize(w.tokens, w.sentences, w.documents, w.before + len(w.shards))
         for name, w in zip(SPLITS, writers, strict=True)
     }
 

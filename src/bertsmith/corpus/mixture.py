@@ -1,7 +1,5 @@
 """Mixture: several corpora of one vocabulary, each with a share of the tokens that are read."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from bertsmith.corpus.corpus import Corpus

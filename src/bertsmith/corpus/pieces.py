@@ -4,15 +4,13 @@ A piece is a few megabytes of whole documents as raw bytes, which workers decode
 The same files always give the same pieces, so that finished ones can be kept.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from bertsmith.corpus.files import Input, Kind
+from bertsmith.corpus.files import InputFile, Kind
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause, open_bytes, reading
 
@@ -22,7 +20,7 @@ LARGEST = 64 << 20  # bytes up to which a plain-text document is kept whole
 
 
 @dataclass(frozen=True)
-class Part:
+class PiecePart:
     """Whole documents of one file, as bytes."""
 
     path: str
@@ -38,14 +36,14 @@ class Piece:
     """One piece of work."""
 
     number: int
-    parts: tuple[Part, ...]
+    parts: tuple[PiecePart, ...]
     position: int  # bytes of input files read up to and including this piece
 
 
-def cut(files: Iterable[Input], size: int, text_field: str) -> Iterator[Piece]:
+def cut(files: Iterable[InputFile], size: int, text_field: str) -> Iterator[Piece]:
     """Cut files into pieces of about `size` bytes, of several files where those are small."""
     number, held, behind = 0, 0, 0
-    parts: list[Part] = []
+    parts: list[PiecePart] = []
     position = 0
     for file in files:
         for part, place in _parts(file, size, text_field):
@@ -60,7 +58,7 @@ def cut(files: Iterable[Input], size: int, text_field: str) -> Iterator[Piece]:
         yield Piece(number, tuple(parts), behind)
 
 
-def _parts(file: Input, size: int, text_field: str) -> Iterator[tuple[Part, int]]:
+def _parts(file: InputFile, size: int, text_field: str) -> Iterator[tuple[PiecePart, int]]:
     """The parts of a file, each with how much of the file has been read."""
     path = Path(file.path)
     with reading(path):
@@ -70,7 +68,7 @@ def _parts(file: Input, size: int, text_field: str) -> Iterator[tuple[Part, int]
         with open_bytes(path) as (stream, raw):
             line = 1
             for data, cut_off in READERS[file.kind](stream, size):
-                yield Part(file.path, file.kind, line, data, cut_off=cut_off), raw.tell()
+                yield PiecePart(file.path, file.kind, line, data, cut_off=cut_off), raw.tell()
                 line += data.count(b"\n")
 
 
@@ -108,7 +106,7 @@ def _last_blank(held: bytearray, size: int) -> int:
     for mark in (b"\n\n", b"\n\r\n"):
         if (place := held.rfind(mark, 0, size)) >= 0:
             return place + len(mark)
-    return max((found.end() for found in BLANK.finditer(held, 0, size)), default=0)
+    return max((match.end() for match in BLANK.finditer(held, 0, size)), default=0)
 
 
 def _forced(held: bytearray) -> int:
@@ -152,7 +150,7 @@ def _fill(stream: IO[bytes], held: bytearray, size: int) -> bool:
 READERS = {"text": _documents, "whole": _whole, "records": _lines}
 
 
-def _rows(file: Input, size: int, text_field: str) -> Iterator[tuple[Part, int]]:
+def _rows(file: InputFile, size: int, text_field: str) -> Iterator[tuple[PiecePart, int]]:
     """The texts of a parquet file, some at a time."""
     try:
         import pyarrow
@@ -194,6 +192,6 @@ def _column(path: str, table: Any, text_field: str) -> None:
         raise BertsmithError(f"{path}: the column {text_field!r} holds {kind}, not strings")
 
 
-def _part(file: Input, line: int, texts: list[bytes | None]) -> Part:
+def _part(file: InputFile, line: int, texts: list[bytes | None]) -> PiecePart:
     lengths = tuple(-1 if text is None else len(text) for text in texts)
-    return Part(file.path, "table", line, b"".join(filter(None, texts)), lengths)
+    return PiecePart(file.path, "table", line, b"".join(filter(None, texts)), lengths)

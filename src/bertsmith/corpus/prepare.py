@@ -17,21 +17,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bertsmith.corpus.clean import check_extras
 from bertsmith.corpus.corpus import Corpus
 from bertsmith.corpus.engines import run
-from bertsmith.corpus.files import Input, find_files
-from bertsmith.corpus.manifest import Manifest, Split, is_finished, measure
+from bertsmith.corpus.files import InputFile, find_files
+from bertsmith.corpus.manifest import Manifest, SplitSize, is_finished, measure
 from bertsmith.corpus.merge import Merging, merge, piece_name
 from bertsmith.corpus.overlap import Benchmarks
 from bertsmith.corpus.pieces import Piece, cut
-from bertsmith.corpus.workshop import Job
+from bertsmith.corpus.workshop import TextJob, check_extras
 from bertsmith.errors import BertsmithError
 from bertsmith.files import write_bytes, write_json, writing
 from bertsmith.foreign import read_table
 from bertsmith.ledger import Ledger
 from bertsmith.settings import picked, taking
-from bertsmith.settings.corpus import SPLITS, EngineSettings, Settings
+from bertsmith.settings.corpus import SPLITS, CorpusSettings, EngineSettings
 from bertsmith.store import LARGEST, Sentences, WorkFolder
 from bertsmith.tokenizer import Tokenizer
 
@@ -40,17 +39,17 @@ RULES = 2  # how text becomes tokens; raised when that changes, so that old and 
 
 
 @dataclass(frozen=True)
-class Summary:
+class PreparedCorpus:
     """The result of `prepare`."""
 
     directory: Path
-    splits: dict[str, Split]
+    splits: dict[str, SplitSize]
     ledger: dict[str, int]
     text_files: int = 0  # if all files are plain text, divided by blank lines
     added: int | None = None  # documents that were added
 
 
-@taking(Settings)
+@taking(CorpusSettings)
 @taking(EngineSettings)
 def prepare(
     files: Iterable[str | Path],
@@ -59,7 +58,7 @@ def prepare(
     *,
     progress: Progress | None = None,
     **given: Any,
-) -> Summary:
+) -> PreparedCorpus:
     """Turn text, jsonl and parquet files, or folders of them, into token shards in `out`.
 
     Plain text is divided into documents by blank lines; with `documents` "files", each file is one
@@ -76,23 +75,23 @@ def prepare(
     looked_for = given.get("decontaminate", ())
     looked_for = [looked_for] if isinstance(looked_for, str | Path) else looked_for
     given["decontaminate"] = tuple(str(Path(path).resolve()) for path in looked_for)
-    running, settings = picked(EngineSettings, given), Settings(**given)
+    running, settings = picked(EngineSettings, given), CorpusSettings(**given)
     settings.check()
     loaded = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
     work = WorkFolder(out)
     with writing(out):  # files that cannot be read are found before a lock makes the folder
-        made = _preparation(Path(out), settings, files, loaded, progress)
+        job = _preparation(Path(out), settings, files, loaded, progress)
     with writing(out), work.held():
-        _begin(work, made.plan())
+        _begin(work, job.plan())
         if not is_finished(Path(out)):
             try:
-                made.run(running)
+                job.run(running)
             except BertsmithError:
-                if not any(made.work.glob("*.npz")):  # the first piece failed: for a corrected call
-                    made.discard()
+                if not any(job.work.glob("*.npz")):  # the first piece failed: for a corrected call
+                    job.discard()
                 raise
-        divided = all(one.kind == "text" for one in made.inputs)
-        return replace(made.finish(), text_files=len(made.inputs) if divided else 0)
+        divided = all(one.kind == "text" for one in job.inputs)
+        return replace(job.finish(), text_files=len(job.inputs) if divided else 0)
 
 
 @taking(EngineSettings)
@@ -102,7 +101,7 @@ def add(
     *,
     progress: Progress | None = None,
     **given: Any,
-) -> Summary:
+) -> PreparedCorpus:
     """Add text files to a prepared corpus, with its tokenizer and its settings.
 
     What it has is not tokenized again. Files that it was made of are skipped. If it was prepared
@@ -114,17 +113,17 @@ def add(
     work = WorkFolder(out / "work")
     with writing(out), WorkFolder(out).held():
         manifest = Manifest.read(out)
-        settings = Settings(**manifest.settings)
+        settings = CorpusSettings(**manifest.settings)
         plan = read_table(out / "plan.json", LARGEST) or {}
         if plan.get("rules", RULES) != RULES:
             raise BertsmithError(f"{out}: {SENTENCES['rules']}; prepare the corpus again")
-        made = _preparation(out, settings, files, Tokenizer.load(out / "tokenizer"), progress)
+        job = _preparation(out, settings, files, Tokenizer.load(out / "tokenizer"), progress)
         known = [plan.get("inputs", []), *manifest.additions]
-        made = replace(made, inputs=_new_inputs(made.inputs, known, settings, out))
-        if not made.inputs:
+        job = replace(job, inputs=_new_inputs(job.inputs, known, settings, out))
+        if not job.inputs:
             work.remove()
-            return Summary(out, manifest.splits, {}, added=0)
-        wanted = made.plan() | {"corpus": manifest.fingerprint()}
+            return PreparedCorpus(out, manifest.splits, {}, added=0)
+        wanted = job.plan() | {"corpus": manifest.fingerprint()}
         if (
             work.begun()
             and (read_table(work.plan, LARGEST) or {}).get("corpus") == wanted["corpus"]
@@ -135,16 +134,16 @@ def add(
             work.remove()
             work.begin(wanted)
         try:
-            return made.extend(running, manifest)
+            return job.extend(running, manifest)
         except BertsmithError:
-            if not any(made.work.glob("*.npz")):  # the first piece failed: for a corrected call
+            if not any(job.work.glob("*.npz")):  # the first piece failed: for a corrected call
                 work.remove()
             raise
 
 
 def _new_inputs(
-    inputs: list[Input], known: list[list[dict[str, Any]]], settings: Settings, out: Path
-) -> list[Input]:
+    inputs: list[InputFile], known: list[list[dict[str, Any]]], settings: CorpusSettings, out: Path
+) -> list[InputFile]:
     """Return the files that a corpus was not made of."""
     before = {one["path"]: one for group in known for one in group}
     new = [one for one in inputs if asdict(one) != before.get(one.path)]
@@ -160,7 +159,7 @@ def _new_inputs(
 
 def _preparation(
     out: Path,
-    settings: Settings,
+    settings: CorpusSettings,
     files: Iterable[str | Path],
     tokenizer: Tokenizer,
     progress: Progress | None,
@@ -183,8 +182,8 @@ class Preparation:
     """The work on one folder."""
 
     out: Path
-    settings: Settings
-    inputs: list[Input]
+    settings: CorpusSettings
+    inputs: list[InputFile]
     tokenizer: Tokenizer
     progress: Progress
     ledger: Ledger
@@ -216,7 +215,7 @@ class Preparation:
         said = Manifest(asdict(self.settings), dtype, splits, sums, dict(ledger.counts))
         said.write(self.out)
 
-    def extend(self, running: EngineSettings, manifest: Manifest) -> Summary:
+    def extend(self, running: EngineSettings, manifest: Manifest) -> PreparedCorpus:
         """Add documents to the corpus. New files get new names, so that it is replaced at once by
         its new manifest.
         """
@@ -266,7 +265,7 @@ class Preparation:
         definition = self.tokenizer.reader("text").to_str()
         special = tuple(self.tokenizer.parts.tokens.values())
         packed = self.benchmarks.packed() if self.benchmarks else ""
-        job = Job(self.settings, definition, special, self.tokenizer.unk_id, dtype, packed)
+        job = TextJob(self.settings, definition, special, self.tokenizer.unk_id, dtype, packed)
         with closing(run(missing(), job, running.engine, running.workers)) as done:
             for piece, outcome in done:
                 write_bytes(self.work / piece_name(piece.number), outcome)
@@ -274,7 +273,7 @@ class Preparation:
         work.finish("pieces", {"pieces": count})
         return count
 
-    def finish(self) -> Summary:
+    def finish(self) -> PreparedCorpus:
         """Remove temporary files and return the summary."""
         shutil.rmtree(self.work, ignore_errors=True)
         manifest = Manifest.read(self.out)
@@ -283,7 +282,7 @@ class Preparation:
                 path.unlink()
         if complaints := manifest.damaged(self.out, sums=False):
             raise BertsmithError(f"{complaints[0]}; remove {self.out} to prepare it again")
-        return Summary(self.out, manifest.splits, manifest.ledger)
+        return PreparedCorpus(self.out, manifest.splits, manifest.ledger)
 
     def discard(self) -> None:
         """Remove everything, so that other settings can be tried."""
@@ -313,7 +312,7 @@ def _begin(work: WorkFolder, plan: dict[str, Any]) -> None:
     """Start in a folder, or continue the same work there."""
     if work.begun():
         advice = "name another folder, or remove this one"
-        work.demand_same(plan, advice, SENTENCES, {"settings": asdict(Settings())})
+        work.demand_same(plan, advice, SENTENCES, {"settings": asdict(CorpusSettings())})
     elif work.occupied():
         raise BertsmithError(f"{work.path}: not an empty folder; name a new one")
     else:

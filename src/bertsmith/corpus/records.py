@@ -1,7 +1,5 @@
 """The records of small files of any usual kind: tables, JSON, lines of text."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterator

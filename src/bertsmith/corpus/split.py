@@ -1,7 +1,5 @@
 """Sentence splitting of lines, by the rules of a language."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, pairwise
@@ -34,14 +32,14 @@ class Splitter:
         rules = Ledger()
         try:
             with guarded("a line cannot be split"), hushed():
-                found = _each(self._split, lines, rules)
+                sentences = _each(self._split, lines, rules)
         except BertsmithError:  # sentencex failed on some line: retry line by line
             rules = Ledger()
             with hushed():
-                found = _each(lambda line: self._split_or_not(line, rules), lines, rules)
+                sentences = _each(lambda line: self._split_or_not(line, rules), lines, rules)
         for what, count in rules.counts.items():
             ledger.note(what, count)
-        return found
+        return sentences
 
     def _split(self, line: str) -> list[str]:
         import sentencex  # imported here, since fine-tuning does not need it

@@ -1,7 +1,5 @@
 """The unigram entropy: the loss of a model that knows only token frequencies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -4,8 +4,6 @@ Messages go through pipes: a line of JSON, then the bytes that it announces. A p
 this way does not copy its parent's memory, and scripts need no `__main__` guard.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -17,10 +15,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import IO, Any, Protocol
 
-from bertsmith.corpus.pieces import Part, Piece
-from bertsmith.corpus.workshop import Job
+from bertsmith.corpus.pieces import Piece, PiecePart
+from bertsmith.corpus.workshop import TextJob
 from bertsmith.errors import BertsmithError
-from bertsmith.settings.corpus import Settings
+from bertsmith.settings.corpus import CorpusSettings
 
 Message = tuple[dict[str, Any], list[bytes]]
 Compute = Callable[[Any], bytes]  # a piece of work → its outcome
@@ -55,7 +53,7 @@ class Work(Protocol):
         """The CPUs and GPUs of a worker in a Ray cluster with these free resources."""
 
 
-class Worker:
+class WorkerProcess:
     """The parent's side: one process that does one piece at a time."""
 
     def __init__(self, job: Work, number: int = 0) -> None:
@@ -123,7 +121,7 @@ def receive(stream: IO[bytes]) -> Message:
 
 def main() -> None:
     """Prepare text: the process of a `Job`."""
-    serve(lambda job: Job(**{**job, "settings": Settings(**job["settings"])}), _piece)
+    serve(lambda job: TextJob(**{**job, "settings": CorpusSettings(**job["settings"])}), _piece)
 
 
 def serve(
@@ -152,7 +150,7 @@ def serve(
 
 def _piece(head: dict[str, Any], data: list[bytes]) -> Piece:
     parts = [
-        Part(**{**part, "data": blob, "lengths": tuple(part["lengths"])})
+        PiecePart(**{**part, "data": blob, "lengths": tuple(part["lengths"])})
         for part, blob in zip(head["parts"], data, strict=True)
     ]
     return Piece(head["number"], tuple(parts), 0)

@@ -1,4 +1,4 @@
-"""One piece of work: raw bytes → documents → sentences → token ids."""
+"""One piece of work: raw bytes → documents, cleaned and filtered → sentences → token ids."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.corpus.clean import Cleaner
-from bertsmith.corpus.documents import Document, read_documents
+from bertsmith.corpus.documents import Document, lines_of, read_documents
 from bertsmith.corpus.duplicates import signatures
 from bertsmith.corpus.encode import Ints, LineEncoder
 from bertsmith.corpus.overlap import Benchmarks, Overlap
 from bertsmith.corpus.pieces import Piece
 from bertsmith.corpus.split import LONGEST_LINE, Splitter, chunks
+from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
-from bertsmith.settings.corpus import Settings
+from bertsmith.settings.corpus import CorpusSettings
 from bertsmith.tokenizer import SPELLED
 
 BATCH = 1 << 18  # characters that go through the tokenizer at once
@@ -55,10 +55,10 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Job:
+class TextJob:
     """How pieces of work are processed, as plain values."""
 
-    settings: Settings
+    settings: CorpusSettings
     definition: str  # tokenizer.json, which reads special tokens that a text spells as text
     special: Sequence[str]  # those tokens
     unknown: int | None
@@ -93,7 +93,7 @@ class Job:
 class Workshop:
     """Processes pieces of work; created once per worker."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: TextJob) -> None:
         self.settings, self.unknown = job.settings, job.unknown
         self.cleaner = Cleaner(job.settings)
         self.splitter = Splitter(job.settings.sentences)
@@ -109,9 +109,9 @@ class Workshop:
         """Process a piece of work; the outcome depends on the piece and the settings alone."""
         ledger = Ledger()
         digests: list[bytes] = []
-        found = [self._encode(*batch, ledger) for batch in self._batches(piece, digests, ledger)]
+        batches = [self._encode(*batch, ledger) for batch in self._batches(piece, digests, ledger)]
         tokens, lengths, owners = (
-            np.concatenate([np.zeros(0, dtype), *(batch[part] for batch in found)], dtype=dtype)
+            np.concatenate([np.zeros(0, dtype), *(batch[part] for batch in batches)], dtype=dtype)
             for part, dtype in enumerate((self.dtype, np.dtype(np.uint32), np.dtype(np.int64)))
         )
         counts = np.bincount(owners, minlength=len(digests))  # sentences of each document
@@ -197,3 +197,82 @@ class Workshop:
         ledger.note("sentences without a token, left out", int((~full).sum()))
         whose = np.repeat(owners, list(map(len, sentences)))
         return ids.astype(self.dtype), lengths[full].astype(np.uint32), whose[full]
+
+
+# ------------------------------------------------------------------ filters and repairs
+
+
+SAMPLE = 2000  # characters from which the language is detected
+
+
+class Cleaner:
+    """Repairs and filters documents according to the settings."""
+
+    def __init__(self, settings: CorpusSettings) -> None:
+        self.settings = settings
+        self.repair = _repairer() if settings.repair else None
+        self.language = _detector(settings.language) if settings.language else None
+
+    def clean(self, document: Document, ledger: Ledger) -> Document | None:
+        """Return the document as it is stored, or None if a filter removes it."""
+        if self.repair is not None:
+            text = "\n".join(document)
+            repaired = self.repair(text)
+            if repaired != text:
+                ledger.note("documents whose Unicode was repaired")
+                document = lines_of(repaired)
+        length = sum(map(len, document)) + len(document) - 1
+        if length < self.settings.min_length:
+            ledger.note(f"documents shorter than {self.settings.min_length:,} characters, left out")
+            return None
+        if self.settings.max_length is not None and length > self.settings.max_length:
+            ledger.note(f"documents longer than {self.settings.max_length:,} characters, left out")
+            return None
+        if self.language is not None and self.language(document) != self.settings.language:
+            ledger.note(f"documents not in the language {self.settings.language}, left out")
+            return None
+        return document
+
+
+def check_extras(settings: CorpusSettings) -> None:
+    """Raise an error if a library is not installed, or does not support the language."""
+    Cleaner(settings)
+    if settings.duplicates == "near":
+        try:
+            import rensa  # noqa: F401
+        except ImportError:
+            raise _missing("near-duplicates are found by rensa", "rensa") from None
+
+
+def _repairer() -> Callable[[str], str]:
+    try:
+        import ftfy
+    except ImportError:
+        raise _missing("Unicode is repaired by ftfy", "ftfy") from None
+    return ftfy.fix_text
+
+
+def _detector(wanted: str) -> Callable[[Document], str]:
+    """Return a function that detects the language of a document."""
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    except ImportError:
+        raise _missing("language detection needs py3langid", "py3langid") from None
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
+    if wanted not in identifier.labels:
+        known = ", ".join(sorted(identifier.labels))
+        raise BertsmithError(f"the language {wanted!r} is unknown; known: {known}")
+    return lambda document: str(identifier.classify(_beginning(document))[0])
+
+
+def _beginning(document: Document) -> str:
+    text = ""
+    for line in document:
+        text += line + "\n"
+        if len(text) > SAMPLE:
+            break
+    return text[:SAMPLE]
+
+
+def _missing(why: str, name: str) -> BertsmithError:
+    return BertsmithError(f"{why}: pip install {name}")

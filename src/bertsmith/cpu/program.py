@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Container
 from functools import cache
+from importlib.util import find_spec
+from operator import is_
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -33,6 +36,8 @@ GELU_LEAST = -0.1701  # no value of a GELU is lower
 TINY = 1e-30  # the scale of a row of zeros
 TOKENS = 256  # run at once: what is computed on the way stays in a core's cache
 ENOUGH = 96  # tokens of equal lengths that are not padded for more of them: that takes longer
+OFTEN = 50  # batches after which a session has paid for the time to make it
+SMALL = 150_000_000  # parameters of which a second copy may be kept in memory
 OUTSIDE = np.float32(-1e30)  # the score of tokens beyond the window of local attention
 ACTIVATIONS = {nn.GELU: "Gelu", nn.ReLU: "Relu", nn.Tanh: "Tanh", nn.Sigmoid: "Sigmoid"}
 Array = NDArray[Any]
@@ -59,10 +64,12 @@ def to_int8(model: Model, keep: Container[str] = (), sample: Batch | None = None
     run at once, which is faster; the others, and all of them without a sample, with one for each.
     """
     fits = fits_program(model.encoder)
+    if fits and missing():
+        raise BertsmithError("int8 needs ONNX Runtime: pip install 'bertsmith[onnx]'")
     even = even_layers(model, sample) if fits and sample else ()
     quantize(model, keep, even)
     if fits:
-        model.encoder.program = Program(model.encoder)
+        model.encoder.program = Program(model.encoder, exact_weights())
     elif model.encoder.plan:
         int8_engine()  # an error now, if there is none
 
@@ -77,42 +84,72 @@ def _activation(module: nn.Module) -> str | None:
 class Program:
     """The blocks of an encoder in ONNX Runtime: a session for equal lengths, and one for others."""
 
-    def __init__(self, encoder: Encoder) -> None:
-        try:
-            import onnx  # noqa: F401 - the graph is made with it
-            import onnxruntime  # noqa: F401
-        except ImportError as error:
-            raise BertsmithError(
-                "int8 needs ONNX Runtime: pip install 'bertsmith[onnx]'"
-            ) from error
-        self.encoder, self.weight_type = encoder, exact_weights()
+    def __init__(self, encoder: Encoder, weight_type: str = "int8") -> None:
+        self.encoder, self.weight_type = encoder, weight_type
         self.sessions: dict[bool, tuple[Any, Graph]] = {}
-        weights = [*encoder.blocks.parameters(), *encoder.norm.parameters()]
-        self.weights = [one for one in weights if not one.is_inference()]  # which keep versions
-        self.versions: list[int] = []  # of the weights, when the sessions were made
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget the sessions, and what they were made of."""
+        self.sessions = {}
+        self.places: list[dict[str, Any]] = []  # each part is in one of these, under its name
+        self.names: list[str] = []
+        self.parts: list[Any] = []
+        self.hooks: list[Any] = []
+        self.weights: list[Tensor] = []  # which count their changes
+        self.versions: list[int] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "sessions": {}}  # a copy of the model makes its own
+        return {"encoder": self.encoder, "weight_type": self.weight_type}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc] # a copy makes its own sessions
+
+    def takes(self, layout: Layout) -> bool:
+        """Does it run such a batch? Nothing that has hooks, which torch must call."""
+        return self._is_current()
+
+    def _is_current(self) -> bool:
+        """Forget the sessions if a part of the encoder has changed; False if one has hooks."""
+        found = map(dict.get, self.places, self.names)
+        same = bool(self.parts) and all(map(is_, found, self.parts))
+        if not same or [one._version for one in self.weights] != self.versions:
+            self.forget()
+            self._look(self.encoder.blocks)
+            self._look(self.encoder.norm)
+            self.versions = [one._version for one in self.weights]
+        return not any(self.hooks)
+
+    def _look(self, module: nn.Module) -> None:
+        """Note all parts of a module."""
+        self.hooks += [module._forward_hooks, module._forward_pre_hooks]
+        for place in (module._modules, module._parameters):
+            for name, part in place.items():
+                self.places.append(place)
+                self.names.append(name)
+                self.parts.append(part)
+                if isinstance(part, nn.Module):
+                    self._look(part)
+                elif part is not None and not part.is_inference():
+                    self.weights.append(part)
 
     def session(self, padded: bool) -> tuple[Any, Graph]:
         """The session for sequences that are padded in attention, or for others."""
+        if padded not in self.sessions:
+            self.sessions[padded] = self.made(padded, torch.get_num_threads())
+        return self.sessions[padded]
+
+    def made(self, padded: bool, threads: int) -> tuple[Any, Graph]:
+        """A new session."""
         import onnxruntime
 
-        versions = [one._version for one in self.weights]
-        if versions != self.versions:
-            self.sessions, self.versions = {}, versions
-        if padded not in self.sessions:
-            graph = Graph(self.encoder, padded, self.weight_type)
-            options = onnxruntime.SessionOptions()
-            options.intra_op_num_threads = torch.get_num_threads()
-            # Higher levels join operators into ones that take longer, such as a bias with a GELU.
-            level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-            options.graph_optimization_level = level
-            made = onnxruntime.InferenceSession(
-                graph.serialized(), options, providers=["CPUExecutionProvider"]
-            )
-            self.sessions[padded] = made, graph
-        return self.sessions[padded]
+        graph = Graph(self.encoder, padded, self.weight_type)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        # Higher levels join operators into ones that take longer, such as a bias with a GELU.
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        providers = ["CPUExecutionProvider"]
+        return onnxruntime.InferenceSession(graph.serialized(), options, providers=providers), graph
 
     def __call__(self, x: Tensor, layout: Layout) -> Tensor:
         """(T, D) → the final states (T, D)."""
@@ -150,6 +187,45 @@ class Program:
             feeds[f"window{window}"] = np.where(far, OUTSIDE, np.float32(0))[None, None]
         states: Array = session.run(None, feeds)[0]
         return states
+
+
+class FewTokens(Program):
+    """The blocks in float32, for single texts: they take torch up to three times as long.
+
+    It has a second copy of the weights, which a thread makes once such batches are frequent.
+    """
+
+    waited, thread_name = 0, "float32 session"
+
+    def takes(self, layout: Layout) -> bool:
+        """Few tokens, in sequences of equal length, once there is a session."""
+        before = self.parts
+        if layout.total > TOKENS or len({*layout.lengths}) > 1 or not self._is_current():
+            return False
+        self.waited = self.waited + 1 if self.parts is before else 0
+        if self.waited == OFTEN:
+            given = self.parts, torch.get_num_threads()
+            Thread(None, self._make, self.thread_name, given, daemon=True).start()
+        return bool(self.sessions)
+
+    def _make(self, parts: list[Any], threads: int) -> None:
+        made = {False: self.made(False, threads)}
+        if self.parts is parts:  # nothing has changed since
+            self.sessions = made
+
+
+def speed_up_single_texts(model: Model) -> None:
+    """Let ONNX Runtime compute single texts in float32, where it is installed."""
+    encoder, table = model.encoder, model.encoder.table
+    float32_on_cpu = table.device.type == "cpu" and table.dtype == torch.float32
+    small = sum(one.numel() for one in encoder.blocks.parameters()) <= SMALL
+    if float32_on_cpu and small and encoder.program is None and fits_program(encoder):
+        encoder.program = None if missing() else FewTokens(encoder)
+
+
+def missing() -> bool:
+    """Is anything not installed that a program needs?"""
+    return not all(map(find_spec, ("onnx", "onnxruntime")))
 
 
 @cache
@@ -205,6 +281,7 @@ class Graph:
         self.nodes: list[Any] = []
         self.values: dict[str, Any] = {}
         self.windows: set[int] = set()
+        self.shapes: dict[int, str] = {}  # heads → the name of a grid's shape
         self.bases: dict[
             str, tuple[float, int]
         ] = {}  # of rotary positions, and the width of a head
@@ -313,12 +390,14 @@ class Graph:
     def attend(self, attention: Attention, signal: Any, joint: list[str]) -> str:
         """Attention on a grid of sequences: queries, keys and values (T, D) → (T, D)."""
         if self.padded:  # many short texts: three products take less time than to split one
+            shape = self.shape(attention.heads)
             joint = [self.add("Gather", one, "picked") for one in joint]
+            joint = [self.add("Reshape", one, shape) for one in joint]
         else:
-            joint = self.add("Split", *joint, outputs=3, axis=1)
-        heads = self.value(f"heads{attention.heads}", np.array([attention.heads, -1]))
-        shape = self.add("Concat", "grid", heads, axis=0)
-        query, key, value = (self.add("Reshape", one, shape) for one in joint)  # (n, N, H, d)
+            [one] = joint
+            rows = self.add("Reshape", one, self.shape(3 * attention.heads))
+            joint = self.add("Split", rows, outputs=3, axis=2)
+        query, key, value = joint  # (n, N, H, d)
         if isinstance(signal, RotarySignal):
             query, key = (self.rotated(signal, one) for one in (query, key))
         how: dict[str, Any] = {"transB": 1, "transBatchA": 1, "alpha": attention.scores.scale}
@@ -334,6 +413,13 @@ class Graph:
         width: Any = attention.output.in_features
         rows = self.add("Reshape", rows, self.value(f"rows{width}", np.array([-1, width])))
         return str(self.add("Gather", rows, "places") if self.padded else rows)
+
+    def shape(self, heads: int) -> str:
+        """The shape of a grid of sequences with these heads, computed once for all layers."""
+        if heads not in self.shapes:
+            parts = self.value(f"heads{heads}", np.array([heads, -1]))
+            self.shapes[heads] = self.add("Concat", "grid", parts, axis=0)
+        return self.shapes[heads]
 
     def rotated(self, signal: RotarySignal, x: str) -> str:
         """Queries or keys (n, N, H, d), turned by their places."""

@@ -1,7 +1,5 @@
 """Files of labels that people make, one line an event: which label each row has in the end."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -56,8 +54,8 @@ class Annotations:
 
     def labels_of(self, name: str) -> dict[str, Row]:
         """The labels of a row by the person who gave them; skipped ones are none."""
-        given = self.answers.get(name, {})
-        return {by: row for by, row in given.items() if row.cells["event"] == "label"}
+        answers = self.answers.get(name, {})
+        return {by: row for by, row in answers.items() if row.cells["event"] == "label"}
 
     def disagreed(self, name: str) -> bool:
         """Do people label a row differently?"""

@@ -1,7 +1,5 @@
 """parquet and xlsx files, and tables of pyarrow and pandas, in portions."""
 
-from __future__ import annotations
-
 import datetime
 import io
 import json

@@ -1,7 +1,5 @@
 """csv and tsv files: separators, quotes and header rows are detected."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,6 @@
 """The splits of a folder: files called train, dev and test, or shards of each."""
 
-from __future__ import annotations
-
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,3 +51,25 @@ def _splits_of(files: Sequence[Path]) -> dict[str, Path]:
         if hits or len(ends) == 1:
             splits[split] = (hits or ends)[0]
     return splits
+
+
+HOME = "BERTSMITH_DATA"  # the environment variable that names a folder of benchmarks
+BENCHMARKS = {  # the folders in it that may hold each; GLUE has a folder for each task
+    "glue": (),
+    "squad": ("squad", "squad_dev"),
+    "conll": ("conll2003_en", "conll2003", "conll-2003"),
+}
+
+
+def benchmark_folder(name: str, advice: str) -> Path:
+    """The folder of a benchmark in the one that the environment names; errors end with advice."""
+    home, names = os.environ.get(HOME), BENCHMARKS[name]
+    if not home:
+        raise BertsmithError(f"no data: {advice}, or name one by setting {HOME}")
+    if not Path(home).is_dir():
+        raise BertsmithError(f"{HOME} is {home}, which is not a folder")
+    folders = {path.name.lower(): path for path in sorted(Path(home).iterdir()) if path.is_dir()}
+    folder = next((folders[one] for one in names if one in folders), None)
+    if names and folder is None:
+        raise BertsmithError(f"{home} ({HOME}): no {' or '.join(names)} in it; {advice}")
+    return folder or Path(home)

@@ -1,7 +1,5 @@
 """Results beside the rows they belong to: jsonl, csv, tsv, parquet, or records of a tool."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys
@@ -80,14 +78,14 @@ def merged(
     row: Mapping[str, Any], names: Sequence[str], result: Mapping[str, Any]
 ) -> dict[str, Any]:
     """A row with its result; a name that the source has gets the suffix _predicted."""
-    whole = dict(row)
+    joined = dict(row)
     taken = {*row, *names}
     for name, value in result.items():
         while name in taken:
             name += SUFFIX
         taken.add(name)
-        whole[name] = value
-    return whole
+        joined[name] = value
+    return joined
 
 
 def as_json(value: Any) -> str:

@@ -1,7 +1,5 @@
 """jsonl and json files, and what Python has in memory: lists of texts, tuples or dictionaries."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -120,8 +118,8 @@ def list_table(path: Path, numbered: Iterable[tuple[int, Any]]) -> Table:
     """Numbered dictionaries, tuples, texts, or spaCy's (text, {"entities": ...})."""
     rows, header = [], True
     for number, item in numbered:
-        cells, named = _cells(item, Where(str(path), number, "row"))
-        header = header and named
+        cells, has_names = _cells(item, Where(str(path), number, "row"))
+        header = header and has_names
         rows.append(Row(number, cells))
     return Table(path, names_of(rows), rows, unit="row", header=header)
 

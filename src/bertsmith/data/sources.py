@@ -1,7 +1,5 @@
 """The rows of any source: files, shards, folders, standard input, Python objects; its format."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +14,7 @@ from bertsmith.data.delimited import Headings, delimited_tables
 from bertsmith.data.folders import find_splits
 from bertsmith.data.records import document_table, json_lines_tables, list_tables, read_document
 from bertsmith.data.streams import STANDARD_INPUT, Stream, suffix_of
-from bertsmith.data.tables import PORTION, Layout, Row, Table, portions
+from bertsmith.data.tables import PORTION, FileLayout, Row, Table, portions
 from bertsmith.errors import BertsmithError
 from bertsmith.files import PACKED
 from bertsmith.ledger import Ledger
@@ -45,8 +43,8 @@ class Options:
     skip_ragged: bool = False
     usual: Mapping[str, str] = field(default_factory=dict)  # used where the source has them
     texts_only: bool = False  # a .txt file is a text on each line, whatever they look like
-    layouts: tuple[Layout, ...] = ()  # formats beside those of this room
-    chosen: tuple[Layout, ...] | None = None  # those that a .txt file may be in; None: any
+    layouts: tuple[FileLayout, ...] = ()  # formats beside those of this room
+    chosen: tuple[FileLayout, ...] | None = None  # those that a .txt file may be in; None: any
     headings: Headings = field(default_factory=Headings)
 
     def columns_of(self, names: Collection[str]) -> dict[str, str]:
@@ -152,8 +150,8 @@ def _file_tables(path: Path, options: Options, ledger: Ledger, size: int) -> Ite
     kind = format_of(path, stream, options)
     if kind == "txt" and options.format != "txt":
         kind = _kind_of_text(stream, options)
-    named = {plain(name) for name in options.columns.values() if not name.isdigit()}
-    headings = options.headings._replace(given=named)
+    column_names = {plain(name) for name in options.columns.values() if not name.isdigit()}
+    headings = options.headings._replace(given=column_names)
     match kind:
         case "csv" | "tsv":
             yield from delimited_tables(

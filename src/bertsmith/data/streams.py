@@ -1,7 +1,5 @@
 """The text of a file or of standard input: decompressed, decoded, line by line."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import io
@@ -15,7 +13,15 @@ from pathlib import Path
 from typing import IO, TypeVar, cast
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import PACKED, bounded_lines, inner, open_bytes, open_regular, reading
+from bertsmith.files import (
+    PACKED,
+    ByteSource,
+    bounded_lines,
+    inner,
+    open_bytes,
+    open_regular,
+    reading,
+)
 
 STANDARD_INPUT = Path("-")
 HEAD = 1000  # lines that decide how a file is read
@@ -177,14 +183,14 @@ class Stream:
 def known_encoding(name: str) -> str:
     """The same encoding by its usual name, if it is one of text."""
     try:
-        found = codecs.lookup(name)
+        codec = codecs.lookup(name)
     except (LookupError, ValueError):
         raise BertsmithError(
             f"unknown encoding {name[:40]!r}; examples: utf-8, utf-16, cp1252, latin-1"
         ) from None
-    if not getattr(found, "_is_text_encoding", True):
+    if not getattr(codec, "_is_text_encoding", True):
         raise BertsmithError(f"{name!r} is not an encoding of text")
-    return found.name
+    return codec.name
 
 
 def suffix_of(path: Path) -> str:
@@ -201,24 +207,19 @@ def _buffered(raw: IO[bytes]) -> IO[bytes]:
     return cast(IO[bytes], io.BufferedReader(cast(io.RawIOBase, raw), 1 << 13))
 
 
-class _Counted(io.RawIOBase):
+class _Counted(ByteSource):
     """Bytes of a file's content; the stream learns how much of the file has been read."""
 
     def __init__(self, content: IO[bytes], stream: Stream, file: IO[bytes], size: int) -> None:
         self.content, self.stream, self.file, self.size = content, stream, file, max(1, size)
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        view = memoryview(cast(bytearray, buffer))
-        data = self.content.read(len(view))
-        view[: len(data)] = data
+    def take(self, size: int) -> bytes:
+        data = self.content.read(size)
         self.stream.share = min(1.0, self.file.tell() / self.size)
-        return len(data)
+        return data
 
 
-class _Recoded(io.RawIOBase):
+class _Recoded(ByteSource):
     """A stream of UTF-16 or UTF-32 as UTF-8, in which a line feed is one byte."""
 
     def __init__(self, raw: IO[bytes], encoding: str) -> None:
@@ -227,10 +228,7 @@ class _Recoded(io.RawIOBase):
         self.ready = b""
         self.done = False
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: object) -> int:
+    def take(self, size: int) -> bytes:
         while not self.ready and not self.done:
             data = self.raw.read(1 << 15)
             self.done = not data
@@ -238,11 +236,8 @@ class _Recoded(io.RawIOBase):
                 self.ready = self.decoder.decode(data, self.done).encode()
             except UnicodeError as error:
                 raise OSError(f"not {self.encoding} text: {error}") from None
-        view = memoryview(cast(bytearray, buffer))
-        count = min(len(view), len(self.ready))
-        view[:count] = self.ready[:count]
-        self.ready = self.ready[count:]
-        return count
+        data, self.ready = self.ready[:size], self.ready[size:]
+        return data
 
 
 def _unpacked(raw: IO[bytes]) -> IO[bytes]:
@@ -264,21 +259,15 @@ def _ahead(stream: IO[bytes], count: int) -> tuple[bytes, IO[bytes]]:
     return first, _buffered(cast(IO[bytes], _Prefixed(first, stream)))
 
 
-class _Prefixed(io.RawIOBase):
+class _Prefixed(ByteSource):
     """Some bytes that were read already, and then the rest of a stream."""
 
     def __init__(self, first: bytes, rest: IO[bytes]) -> None:
         self.first, self.rest = first, rest
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        view = memoryview(cast(bytearray, buffer))
-        data, self.first = self.first, b""
-        data = data or self.rest.read(len(view))
-        view[: len(data)] = data
-        return len(data)
+    def take(self, size: int) -> bytes:
+        data, self.first = self.first[:size], self.first[size:]
+        return data or self.rest.read(size)
 
 
 def is_regular(path: Path) -> bool:

@@ -1,7 +1,5 @@
 """Tables: rows with line numbers, typed cells, portions of bounded size."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -9,13 +7,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from bertsmith.data.streams import Stream
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
-
-if TYPE_CHECKING:
-    from bertsmith.data.streams import Stream
 
 PORTION = 2048  # rows that are read, predicted and written at once
 HEAVY = 16 << 20  # characters after which a portion ends with fewer rows
@@ -66,7 +62,7 @@ class Table:
         return Where(name, row.number, self.unit)
 
 
-class Layout:
+class FileLayout:
     """A file format whose rows are examples already. There is one value for each."""
 
     name: ClassVar[str]

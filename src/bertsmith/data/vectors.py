@@ -1,7 +1,5 @@
 """Vectors to a file as they are computed: .npy, or .jsonl and .parquet with their rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path

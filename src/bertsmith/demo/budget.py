@@ -1,7 +1,5 @@
 """Time budgets of the demo's steps, the size of its model, and the number of threads."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 

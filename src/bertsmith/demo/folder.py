@@ -1,7 +1,5 @@
 """The output folder of the demo: recognized by demo.json, cleared before a run."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from pathlib import Path

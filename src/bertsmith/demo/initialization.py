@@ -8,8 +8,6 @@ the log frequencies of the tokens, so that no steps are spent on learning them. 
 trained afterwards.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import cycle, islice
 from pathlib import Path

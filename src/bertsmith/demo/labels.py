@@ -1,18 +1,18 @@
-"""Labels from the text itself: areas of the library, and names in code."""
-
-from __future__ import annotations
+"""The data of the demo: its text, with labels that the text itself has, and example sentences."""
 
 import csv
 import random
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from bertsmith.demo.text import Document, Passage
+from bertsmith.demo.text import DemoDocument, DemoPassage, own_text, standard_library
 from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, write_text
+from bertsmith.tokenizer import Tokenizer
 
 MOST_AREAS = 8
 LONGEST = 40  # words of an item
@@ -28,18 +28,18 @@ Sentence = list[tuple[str, str]]  # words with their tags
 Item = TypeVar("Item")
 
 
-def area_items(documents: Sequence[Document]) -> list[tuple[str, str]]:
+def area_items(documents: Sequence[DemoDocument]) -> list[tuple[str, str]]:
     """(text, area) of passages from the areas with most of them, no text twice in any case."""
     texts: dict[str, str] = {}  # by their lower-case form
-    found: dict[str, set[str]] = {}
+    owners: dict[str, set[str]] = {}
     for document in documents:
         for passage in document.passages:
             words = passage.paragraphs[0].split()
             if passage.area and len(words) >= SHORTEST:
                 text = " ".join(words[:LONGEST])
-                found.setdefault(texts.setdefault(text.casefold(), text), set()).add(passage.area)
+                owners.setdefault(texts.setdefault(text.casefold(), text), set()).add(passage.area)
     # What stands in two areas says nothing about either.
-    single = [(text, areas.pop()) for text, areas in found.items() if len(areas) == 1]
+    single = [(text, areas.pop()) for text, areas in owners.items() if len(areas) == 1]
     often = [area for area, _ in Counter(area for _, area in single).most_common(MOST_AREAS)]
     if len(often) < 2:
         raise BertsmithError(
@@ -49,22 +49,22 @@ def area_items(documents: Sequence[Document]) -> list[tuple[str, str]]:
     return [(text, area) for text, area in single if area in often]
 
 
-def name_items(documents: Sequence[Document], own: bool) -> list[Sentence]:
+def name_items(documents: Sequence[DemoDocument], own: bool) -> list[Sentence]:
     """Sentences with a tag for each word, those with a name in them, no sentence twice.
 
     Of the library, names are parameters and what is spelled as code; of a person's `own` text,
     words with a capital within a sentence, which a lower-case vocabulary cannot see.
     """
-    found: dict[str, Sentence] = {}
+    sentences: dict[str, Sentence] = {}
     for document in documents:
         for passage in document.passages:
             for text in _sentences(passage):
                 tagged = capitals(text) if own else code_names(text, passage.names)
                 if SHORTEST <= len(tagged) <= LONGEST and any(tag != "O" for _, tag in tagged):
-                    found.setdefault(text, tagged)
-    if len(found) < 20:
+                    sentences.setdefault(text, tagged)
+    if len(sentences) < 20:
         raise BertsmithError("the text has too few sentences with names to train on")
-    return list(found.values())
+    return list(sentences.values())
 
 
 def code_names(text: str, parameters: frozenset[str]) -> Sentence:
@@ -73,8 +73,8 @@ def code_names(text: str, parameters: frozenset[str]) -> Sentence:
     for match in WORD.finditer(text):
         word = match[0]
         called = text[match.end() : match.end() + 1] == "("
-        named = word in parameters and len(word) > 1  # "a" is an article more often
-        code = called or named or word in CONSTANTS or SPELLED.match(word)
+        parameter = word in parameters and len(word) > 1  # "a" is an article more often
+        code = called or parameter or word in CONSTANTS or SPELLED.match(word)
         tagged.append((word, "B-CODE" if code and word[0].isidentifier() else "O"))
     return tagged
 
@@ -89,7 +89,7 @@ def capitals(text: str) -> Sentence:
     return tagged
 
 
-def _sentences(passage: Passage) -> Iterator[str]:
+def _sentences(passage: DemoPassage) -> Iterator[str]:
     for paragraph in passage.paragraphs:
         yield from SENTENCE.split(paragraph)
 
@@ -122,3 +122,66 @@ def write_tags(folder: Path, parts: dict[str, list[Sentence]]) -> None:
     for name, sentences in parts.items():
         text = "\n\n".join("\n".join("\t".join(pair) for pair in one) for one in sentences)
         write_text(folder / f"{name}.conll", text + "\n")
+
+
+# ------------------------------------------------------------------ the data of a run
+
+
+SENTENCES = (
+    "Return the [MASK] of the list.",
+    "Return [MASK] if the file exists.",
+    "Return a [MASK] of all the keys.",
+    "This method returns a new [MASK].",
+    "Open the [MASK] and read the first line.",
+)
+PAIR = ("Return an unordered list of names.", "If there are none, it is empty.")
+LIBRARY = "docstrings and help topics of Python's library"
+
+
+@dataclass(frozen=True)
+class DemoData:
+    """The text of one run."""
+
+    documents: list[DemoDocument]
+    own: bool  # is it a person's own?
+    source: str
+    areas: list[tuple[str, str]]  # texts with what they belong to
+    names: list[Sentence]
+
+    def lines(self) -> list[str]:
+        """All paragraphs."""
+        return [line for document in self.documents for line in document.lines()]
+
+    def pair(self) -> tuple[str, str]:
+        """Two sentences that follow each other, to look at."""
+        for line in self._first_lines():
+            first, _, rest = line.partition(". ")
+            second = rest.partition(". ")[0].rstrip(".")
+            if all(4 <= len(one.split()) <= 10 for one in (first, second)):
+                return f"{first}.", f"{second}."
+        return PAIR
+
+    def sentences(self, tokenizer: Tokenizer) -> list[str]:
+        """Sentences with a mask; of a person's own text, in place of its longest known word."""
+        known, masked = tokenizer.vocabulary(), []
+        for line in self._first_lines():
+            words = line.partition(". ")[0].rstrip(".").split()
+            hidden = max(words, key=lambda word: (word.lower() in known) * len(word))
+            plain = all(word.strip(",;").isalpha() for word in words)
+            if plain and 5 <= len(words) <= 8 and len(hidden) > 3 and hidden.lower() in known:
+                place = words.index(hidden)
+                masked.append(" ".join([*words[:place], "[MASK]", *words[place + 1 :]]) + ".")
+        return masked[:: max(1, len(masked) // 5)][:5] or list(SENTENCES)
+
+    def _first_lines(self) -> list[str]:
+        """The first paragraph of each passage of a person's own text; none of the library."""
+        documents = self.documents if self.own else []
+        return [passage.paragraphs[0] for one in documents for passage in one.passages]
+
+
+def read_text(folder: Path | None) -> DemoData:
+    """Read Python's library, or a person's own folder."""
+    documents = standard_library() if folder is None else own_text(folder)
+    source = LIBRARY if folder is None else f"the text in {folder}"
+    own = folder is not None
+    return DemoData(documents, own, source, area_items(documents), name_items(documents, own))

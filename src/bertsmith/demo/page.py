@@ -1,12 +1,10 @@
 """The demo's page, index.html."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
-from bertsmith.demo.steps import Head, score_bars
-from bertsmith.pages import Part, Series, bar_list, heat_map, highlighted, line_chart, shade
+from bertsmith.demo.steps import AttentionHead, score_bars
+from bertsmith.pages import MarkedPart, Series, bar_list, heat_map, highlighted, line_chart, shade
 from bertsmith.pages import page as render_page
 from bertsmith.pages.runs.run import Run
 from bertsmith.reports.report import KINDS
@@ -17,7 +15,11 @@ PUBLISHED = 1_000_000 * 256 * 512  # tokens that BERT was trained on: steps, seq
 
 
 def page(
-    results: dict[str, Any], run: Run, head: Head, shown: Sequence[Sequence[Display]], own: bool
+    results: dict[str, Any],
+    run: Run,
+    head: AttentionHead,
+    shown: Sequence[Sequence[Display]],
+    own: bool,
 ) -> str:
     """Render the page of results, with examples that classifier and tagger predicted."""
     met, training = results["met"], results["pretraining"]
@@ -85,7 +87,7 @@ def _tasks(
             "bars": _bars(score_bars(tagger)),
             "counted": words,
             "lines": [_tagged(one) for one in shown[1]],
-            "legend": [Part(*kind) for kind in KINDS.items()],
+            "legend": [MarkedPart(*kind) for kind in KINDS.items()],
         },
     ]
 
@@ -96,14 +98,14 @@ def _bars(rows: Sequence[tuple[str, float]], weak: Sequence[int] | None = None) 
     return bar_list(bars, most=1.0, weak=range(len(rows) - 1) if weak is None else weak)
 
 
-def _labelled(one: Display) -> list[Part]:
+def _labelled(one: Display) -> list[MarkedPart]:
     right, sure = one.label == one.prediction, f"{one.confidence:.0%}"
     note = sure if right else f"{sure}, label: {one.label}"
     text, prediction = one.passages[0].text, one.prediction or ""
-    return [Part(f"{text} "), Part(prediction, "good" if right else "bad", note)]
+    return [MarkedPart(f"{text} "), MarkedPart(prediction, "good" if right else "bad", note)]
 
 
-def _tagged(one: Display) -> list[Part]:
+def _tagged(one: Display) -> list[MarkedPart]:
     sentence = one.passages[0]
     marks = ((mark.start, mark.end, KINDS[mark.kind], "") for mark in sentence.marks)
     return highlighted(sentence.text, marks)

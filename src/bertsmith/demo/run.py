@@ -17,8 +17,8 @@ from rich.text import Text
 
 from bertsmith.demo import steps
 from bertsmith.demo.budget import Budget, fastest_threads
-from bertsmith.demo.data import read_text
 from bertsmith.demo.folder import begin, write_mark
+from bertsmith.demo.labels import read_text
 from bertsmith.demo.page import page
 from bertsmith.files import write_text, writing
 
@@ -81,7 +81,7 @@ def _steps(out: Path, text: Path | None, budget: Budget, said: Printed, threads:
 
     torch.set_num_threads(fastest_threads(threads))  # other programs may have started or ended
     speed = training["tokens"] / max(60 * training["minutes"], 1e-9)
-    tuning = steps.Tuning(out, tokenizer, speed, budget, said.progress == "live")
+    tuning = steps.DemoTuning(out, tokenizer, speed, budget, said.progress == "live")
     areas, names = OWN if data.own else LIBRARY
     with said.step(
         "Fine-tuning",

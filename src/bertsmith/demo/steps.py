@@ -3,8 +3,6 @@
 The results are what `--json` prints, what demo.json keeps and what the page shows.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -21,9 +19,8 @@ from bertsmith.analysis.senses import find, senses
 from bertsmith.bert import Bert, load
 from bertsmith.corpus import prepare
 from bertsmith.demo.budget import Budget
-from bertsmith.demo.data import Data
 from bertsmith.demo.initialization import LOOKS, write_initial_model
-from bertsmith.demo.labels import Sentence, parted, write_table, write_tags
+from bertsmith.demo.labels import DemoData, Sentence, parted, write_table, write_tags
 from bertsmith.explorer import film
 from bertsmith.explorer.film import load_step
 from bertsmith.files import write_text
@@ -98,7 +95,7 @@ def introduce() -> dict[str, Any]:
     }
 
 
-def train_vocabulary(out: Path, data: Data, budget: Budget) -> tuple[dict[str, Any], Tokenizer]:
+def train_vocabulary(out: Path, data: DemoData, budget: Budget) -> tuple[dict[str, Any], Tokenizer]:
     """Step 2: write the documents to `out`/text.txt and train `out`/vocabulary, in lower case."""
     text = "\n\n".join("\n".join(document.lines()) for document in data.documents) + "\n"
     write_text(out / "text.txt", text)
@@ -189,7 +186,7 @@ def affordable(
 
 
 @dataclass(frozen=True)
-class Tuning:
+class DemoTuning:
     """Step 4: fine-tunes models in the folder of a demo."""
 
     out: Path
@@ -294,7 +291,7 @@ def score_bars(tuned: dict[str, Any]) -> list[tuple[str, float]]:
 
 
 @dataclass(frozen=True)
-class Head:
+class AttentionHead:
     """One head's attention over a pair of sentences."""
 
     tokens: list[str]
@@ -303,7 +300,7 @@ class Head:
     weights: Floats  # (n, n): rows attend to columns
 
 
-def furthest_head(bert: Bert, first: str, second: str, page: Path) -> Head:
+def furthest_head(bert: Bert, first: str, second: str, page: Path) -> AttentionHead:
     """Step 5: write the attention page; return the head that attends most to distant words."""
     view = bert.attention(first, second)
     view.save(page)
@@ -314,7 +311,7 @@ def furthest_head(bert: Bert, first: str, second: str, page: Path) -> Head:
     far = abs(places[:, None] - places) > FURTHEST
     weights = (maps * (far & words & words[:, None])).sum((-1, -2))
     layer, head = divmod(int(weights.argmax()), maps.shape[1])
-    return Head([token.text for token in view.tokens], layer, head, maps[layer, head])
+    return AttentionHead([token.text for token in view.tokens], layer, head, maps[layer, head])
 
 
 def group_senses(bert: Bert, texts: Sequence[str], most: int, page: Path) -> dict[str, Any]:

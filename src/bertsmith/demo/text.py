@@ -1,7 +1,5 @@
 """The demo's text: docstrings and help topics of the standard library, or a folder."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sysconfig
@@ -27,7 +25,7 @@ CODE = re.compile(r">>>|::=|```")
 
 
 @dataclass(frozen=True)
-class Passage:
+class DemoPassage:
     """A docstring, or a paragraph of a person's own text."""
 
     paragraphs: tuple[str, ...]
@@ -36,26 +34,26 @@ class Passage:
 
 
 @dataclass(frozen=True)
-class Document:
+class DemoDocument:
     """Passages that belong together: a module, a help topic, a file."""
 
     name: str
-    passages: tuple[Passage, ...]
+    passages: tuple[DemoPassage, ...]
 
     def lines(self) -> list[str]:
         """All paragraphs."""
         return [line for passage in self.passages for line in passage.paragraphs]
 
 
-def standard_library() -> list[Document]:
+def standard_library() -> list[DemoDocument]:
     """The docstrings of every module, and the help topics of `pydoc`."""
     root = library_root()
     documents = [_module(path, root) for path in sorted(_sources(root))]
     documents += _topics()
-    found = [document for document in documents if document.passages]
-    if not found:
+    with_text = [document for document in documents if document.passages]
+    if not with_text:
         raise BertsmithError(f"{root}: no docstrings in it; give a folder of text with --text")
-    return found
+    return with_text
 
 
 @cache
@@ -75,7 +73,7 @@ def library_root() -> Path:
     return Path(sysconfig.get_paths()["stdlib"])
 
 
-def own_text(folder: Path) -> list[Document]:
+def own_text(folder: Path) -> list[DemoDocument]:
     """The text files of a person's folder; each sub-folder, or else each file, is an area."""
     files = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in OWN]
     prose = {path: paragraphs(_read(path)) for path in files if path.is_file()}
@@ -87,7 +85,9 @@ def own_text(folder: Path) -> list[Document]:
         )
     areas = _own_areas(folder, prose)
     return [
-        Document(path.name, tuple(Passage((line,), area) for line, area in rows[start:][:CHAPTER]))
+        DemoDocument(
+            path.name, tuple(DemoPassage((line,), area) for line, area in rows[start:][:CHAPTER])
+        )
         for path, lines in prose.items()
         for rows in [list(zip(lines, areas[path], strict=True))]
         for start in range(0, len(rows), CHAPTER)
@@ -114,13 +114,13 @@ def _read(path: Path) -> str:
 
 def paragraphs(text: str) -> list[str]:
     """The paragraphs of a text that are prose, each on one line, without marks of markup."""
-    found = []
+    lines = []
     for block in re.split(r"\n\s*\n", text):
         line = " ".join(MARKS.sub("", block).split())
         plain = sum(letter.isalpha() or letter == " " for letter in line)
         if len(line) >= SHORT and plain >= LETTERS * len(line) and not CODE.search(block):
-            found.append(line)
-    return found
+            lines.append(line)
+    return lines
 
 
 def _sources(root: Path) -> Iterator[Path]:
@@ -133,18 +133,18 @@ def _sources(root: Path) -> Iterator[Path]:
             yield path
 
 
-def _module(path: Path, root: Path) -> Document:
+def _module(path: Path, root: Path) -> DemoDocument:
     relative = path.relative_to(root).with_suffix("")
     name = ".".join(part for part in relative.parts if part != "__init__")
     try:
         with warnings.catch_warnings(action="ignore"):  # of its author's, not of ours
             tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return Document(name, ())
-    return Document(name, tuple(_docstrings(tree, area_of(name))))
+        return DemoDocument(name, ())
+    return DemoDocument(name, tuple(_docstrings(tree, area_of(name))))
 
 
-def _docstrings(tree: ast.Module, area: str) -> Iterator[Passage]:
+def _docstrings(tree: ast.Module, area: str) -> Iterator[DemoPassage]:
     """What a module, its classes and its functions say, in their order."""
     todo: list[ast.AST] = [tree]
     while todo:
@@ -152,7 +152,7 @@ def _docstrings(tree: ast.Module, area: str) -> Iterator[Passage]:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             prose = paragraphs(ast.get_docstring(node) or "")
             if prose:
-                yield Passage(tuple(prose), area, frozenset(_parameters(node)))
+                yield DemoPassage(tuple(prose), area, frozenset(_parameters(node)))
             todo += reversed(node.body)
         elif isinstance(node, ast.If | ast.Try):
             todo += reversed([*node.body, *node.orelse])
@@ -161,8 +161,8 @@ def _docstrings(tree: ast.Module, area: str) -> Iterator[Passage]:
 def _parameters(node: ast.AST) -> Iterable[str]:
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return []
-    given = node.args
-    every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+    spec = node.args
+    every = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs, spec.vararg, spec.kwarg]
     return {one.arg for one in every if one is not None} - {"self", "cls"}
 
 
@@ -173,8 +173,8 @@ def help_topics() -> dict[str, str]:
     return topics
 
 
-def _topics() -> list[Document]:
+def _topics() -> list[DemoDocument]:
     return [
-        Document(name, tuple(Passage((paragraph,)) for paragraph in paragraphs(text)))
+        DemoDocument(name, tuple(DemoPassage((paragraph,)) for paragraph in paragraphs(text)))
         for name, text in sorted(help_topics().items())
     ]

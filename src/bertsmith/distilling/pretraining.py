@@ -23,6 +23,7 @@ from bertsmith.train import Recipe, load_recipe, pretrain
 from bertsmith.train.building import examples_of, open_corpus
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.evaluate import held_out
+from bertsmith.train.loggers import LoggerNames
 from bertsmith.train.recipe import change
 
 RECIPE = "distilbert"
@@ -59,9 +60,11 @@ def taught_recipe(
     return load_recipe(name or RECIPE, lines)
 
 
-def distill_text(recipe: Recipe, out: Path, *, resume: bool = False, show: Any = None) -> Distilled:
+def distill_text(
+    recipe: Recipe, out: Path, *, resume: bool = False, show: Any = None, log: LoggerNames = ()
+) -> Distilled:
     """Pre-train a student by a recipe with a teacher; the student is in `out`/model at the end."""
-    summary = pretrain(recipe, out, resume=resume, show=show)
+    summary = pretrain(recipe, out, resume=resume, show=show, log=log)
     if not summary["finished"]:
         raise Interrupted(f"stopped at step {summary['steps']}; --resume continues")
     student = open_model(out / "model", progress=False)

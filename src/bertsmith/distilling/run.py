@@ -19,7 +19,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.files import writing
 from bertsmith.finetuning.defaults import chosen_settings, default_settings, with_metric
 from bertsmith.finetuning.history import Watcher
-from bertsmith.finetuning.plan import Plan
+from bertsmith.finetuning.plan import Plan, logs_of
 from bertsmith.finetuning.result import Run
 from bertsmith.finetuning.run import carry_out
 from bertsmith.finetuning.settings import Settings, settings_for
@@ -37,6 +37,7 @@ from bertsmith.tasks.registry import task_of
 from bertsmith.tasks.splits import Splits
 from bertsmith.tasks.task import Task
 from bertsmith.train.distributed import Ranks
+from bertsmith.train.loggers import LoggerNames
 
 RATE = 0.01  # learning rate of static vectors that are tuned on text
 
@@ -53,6 +54,7 @@ def distill(
     overwrite: bool = False,
     resume: bool = False,
     watch: Watcher | None = None,
+    log: LoggerNames = (),
     **given: Any,
 ) -> Distilled:
     """Train a smaller or faster student of a teacher, and measure it beside the teacher.
@@ -66,9 +68,11 @@ def distill(
     arguments are those of `finetuning.Settings`.
 
     With a corpus from `prepare`, the student is pre-trained with a `recipe` ("distilbert", "minilm"
-    or a file); `changes` overrides keys of the recipe, and `out` is the folder of the run.
+    or a file); `changes` overrides keys of the recipe, and `out` is the folder of the run. `log`
+    names loggers: tensorboard, wandb, mlflow.
     """
     own = picked(DistillationSettings, given)
+    logged = {"log": log, "place": logs_of(log, out)}
     if own.recipe is not None or is_corpus(data):
         if out is None or data is None or own.to == "static":
             raise BertsmithError(
@@ -82,7 +86,7 @@ def distill(
             )
         changes, student, layers = own.changes or (), own.student, own.layers
         made = taught_recipe(teacher, data, own.recipe, changes, student=student, layers=layers)
-        return distill_text(made, Path(out), resume=resume, show=own.show)
+        return distill_text(made, Path(out), resume=resume, show=own.show, log=log)
     if own.changes:
         raise BertsmithError("--set changes keys of a recipe, which needs a prepared corpus")
     if data is None and own.to != "static":
@@ -100,7 +104,7 @@ def distill(
             cache = Path(own.cache)
             with writing(cache):
                 cache.mkdir(parents=True, exist_ok=True)
-        asked = Asked(teacher, opened, data, own, reading or {}, ranks, watch, cache, given)
+        asked = Asked(teacher, opened, data, own, reading or {}, ranks, watch, cache, given, logged)
         if own.to == "static":
             if own.layers is not None or own.student is not None:
                 raise BertsmithError("--to static cannot be combined with --layers or --student")
@@ -128,6 +132,7 @@ class Asked:
     watch: Watcher | None
     cache: Path | None  # folder that keeps the teachers' vectors
     given: dict[str, Any]
+    logged: dict[str, Any]  # loggers and the place of their files
 
     def task(self, student: Student, task: Task) -> Plan:
         """Task distillation: the teacher's predictions for texts are learned."""
@@ -208,6 +213,7 @@ class Asked:
             notes=tuple(notes),
             same=way.same(),
             compared=compared,
+            **self.logged,
         )
 
     def static(self, out: Path | None, overwrite: bool, resume: bool) -> Distilled:

@@ -146,7 +146,8 @@ class TeacherVectors(VectorTraining):
             vectors = self.project(vectors)
         elif width < vectors.shape[1]:
             some = shuffled(np.arange(len(vectors)), len(vectors), 0, "components")[:FITTED_ON]
-            vectors = principal_components(vectors[some], width)(vectors)
+            # From the origin and not their centre: cosines stay as they are.
+            vectors = principal_components(vectors[some], width)(vectors, np.zeros(1))
         goals = np.ascontiguousarray(vectors, dtype=np.float32)
         if path is not None and (bert.ranks is None or bert.ranks.first):
             with atomic(path) as stream:

@@ -20,16 +20,6 @@ from bertsmith.examples.pairs import Pairs
 from bertsmith.examples.source import Sequences, Source
 from bertsmith.examples.spans import Spans
 
-__all__ = [
-    "Crops",
-    "Division",
-    "Example",
-    "Examples",
-    "Loader",
-    "Masking",
-    "MixedSource",
-    "Pairs",
-    "Sequences",
-    "Source",
-]
+__all__ = ["Crops", "Division", "Example", "Examples", "Loader", "Masking", "MixedSource"]
+__all__ += ["Pairs", "Sequences", "Source"]
 __all__ += ["Spans", "StepPlan", "divide"]

@@ -1,7 +1,5 @@
 """Two texts of one document: what contrastive training learns to bring together."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Division of a step's samples over ranks and micro-batches."""
 
-from __future__ import annotations
-
 import heapq
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ The keys are mixed one after the other by the finaliser of splitmix64, which tur
 numbers that pass the usual tests of randomness.
 """
 
-from __future__ import annotations
-
 import zlib
 from typing import Any
 
@@ -57,10 +55,10 @@ def shuffled(places: Numbers, count: int, *keys: Key) -> Numbers:
             width = size - width
         return (left << np.uint64(low)) | right
 
-    found = once(places.astype(np.uint64), slice(None))
-    while (outside := found >= count).any():
-        found[outside] = once(found[outside], outside)
-    return found.astype(np.int64)
+    positions = once(places.astype(np.uint64), slice(None))
+    while (outside := positions >= count).any():
+        positions[outside] = once(positions[outside], outside)
+    return positions.astype(np.int64)
 
 
 def _ones(width: int) -> np.uint64:

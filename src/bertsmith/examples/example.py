@@ -144,8 +144,8 @@ class Examples:
 
     def sequences(self, samples: Numbers) -> Sequences:
         """Return the samples of these numbers as tokens, without masks."""
-        made = self.source.make(self.source.plan(samples))
-        return made._replace(segments=np.minimum(made.segments, max(self.segments - 1, 0)))
+        texts = self.source.make(self.source.plan(samples))
+        return texts._replace(segments=np.minimum(texts.segments, max(self.segments - 1, 0)))
 
     def make(self, samples: Numbers, fill: int = 1) -> Example:
         """Return the batch of a micro-batch, padded to a multiple of `fill` tokens.

@@ -1,7 +1,5 @@
 """Batches prepared ahead of time by threads, in order."""
 
-from __future__ import annotations
-
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -139,9 +137,9 @@ class Loader:
     def _submit(self, request: Request, part: Any) -> Future[Any]:
         if self.pool is not None:
             return self.pool.submit(self._make, request, part)
-        made: Future[Any] = Future()
-        made.set_result(self._make(request, part))
-        return made
+        future: Future[Any] = Future()
+        future.set_result(self._make(request, part))
+        return future
 
     def _make(self, request: Request, part: Any) -> Any:
         example = request.make(part)

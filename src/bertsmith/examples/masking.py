@@ -1,7 +1,5 @@
 """Masking: which tokens are predicted, and their replacements in the input."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import numpy as np

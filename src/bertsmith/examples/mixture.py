@@ -1,7 +1,5 @@
 """Samples of several corpora in exact shares."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Pairs of texts for next-sentence (BERT) and sentence-order prediction (ALBERT)."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -127,8 +125,8 @@ class Pairs:
 
     def _end(self, token: Numbers, least: Numbers, last: Numbers) -> Numbers:
         """Return the first sentence of the document that begins at a token or later."""
-        found = np.searchsorted(self.corpus.sentence_starts, token, "left")
-        return np.minimum(np.maximum(found, least), last)
+        sentence = np.searchsorted(self.corpus.sentence_starts, token, "left")
+        return np.minimum(np.maximum(sentence, least), last)
 
     def _elsewhere(
         self, samples: Numbers, document: Numbers, wanted: Numbers

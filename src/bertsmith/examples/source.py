@@ -1,7 +1,5 @@
 """The interface of a source of samples, and sequences with special tokens."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Spans of running text, up to the maximum length."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -89,6 +87,6 @@ class Spans:
         document = np.searchsorted(self.begins, place, "right") - 1
         token = place - document
         inside = token < self.corpus.document_starts[document + 1]
-        found = np.full(len(place), self.tokenizer.sep_id, dtype=np.int64)
-        found[inside] = self.corpus.gather(token[inside], np.ones(int(inside.sum()), np.int64))
-        return found
+        ids = np.full(len(place), self.tokenizer.sep_id, dtype=np.int64)
+        ids[inside] = self.corpus.gather(token[inside], np.ones(int(inside.sum()), np.int64))
+        return ids

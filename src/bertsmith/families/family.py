@@ -1,7 +1,5 @@
 """The interface of a family: settings of config.json, sizes, and a table of tensor names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,8 @@ from typing import Any
 
 import torch
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, SettingError
+from bertsmith.finetuning.average import EPOCHS, Weights, averaged
 from bertsmith.finetuning.calibrate import Wanted, calibrate
 from bertsmith.finetuning.defaults import learned_from
 from bertsmith.finetuning.history import Watcher, progress_bar
@@ -26,6 +28,9 @@ from bertsmith.tasks.evaluate import Evaluation, evaluate, keep_settings, labell
 from bertsmith.tasks.splits import Splits
 from bertsmith.tasks.training import Sample, Training
 from bertsmith.train.distributed import Ranks
+from bertsmith.train.loggers import LoggedRun, LoggerNames, Loggers, check_loggers
+
+LOGS = ".logs"  # of a folder beside the model
 
 
 @dataclass(frozen=True)
@@ -44,10 +49,31 @@ class Plan:
     progress: bool | None = None  # a bar, where there is no `watch`; None: on a terminal
     calibration: Wanted | None = None
     baseline: bool = False  # is the result compared with a baseline?
+    log: LoggerNames = ()  # loggers of each run
+    place: Path | None = None  # of their files
+    average: bool = False  # of seeds or epochs, where it is better
     adapter: bool = False  # is only an adapter written, without the model?
     notes: tuple[str, ...] = ()
     same: Mapping[str, Any] = field(default_factory=dict)  # what else must be equal on resume
     compared: Callable[[Run], dict[str, Any]] | None = None  # a student beside its teacher
+
+    def weights(self, work: Work | None) -> Weights | None:
+        """What is to be averaged: the weights of seeds, or of the epochs of one."""
+        if not self.average:
+            return None
+        most = self.seeds if self.seeds > 1 else EPOCHS
+        return Weights(self.ranks, None if work is None else work.folder / "weights", most)
+
+    def loggers(self, settings: Settings) -> Loggers:
+        """The loggers of a run with these settings."""
+        if not self.log or self.place is None or not self.ranks.first:
+            return Loggers()
+        rate, epochs = f"rate {settings.learning_rate:g}", f"{settings.epochs} epochs"
+        what = [f"seed {settings.seed}"] * (self.seeds > 1) + [rate, epochs] * bool(self.grid)
+        folder = self.place.joinpath(*filter(None, [", ".join(what)]))
+        say = getattr(self.watch, "say", lambda message: None)
+        name = " ".join([self.place.name.removesuffix(LOGS), ", ".join(what)]).strip()
+        return Loggers(self.log, LoggedRun(folder, name, settings.model_dump()), say)
 
 
 @dataclass(frozen=True)
@@ -58,6 +84,7 @@ class Runs:
     sweep: tuple[Run, ...] = ()
     seeds: tuple[Run, ...] = ()
     calibration: dict[str, Any] | None = None  # of the best, once it is calibrated
+    average: dict[str, Any] | None = None  # what averages of weights were tried
 
     @property
     def kept(self) -> Run:
@@ -77,6 +104,15 @@ class Runs:
         return replace(better, seeds=self.seeds + one)
 
 
+def logs_of(log: LoggerNames, out: str | Path | None) -> Path | None:
+    """The folder of loggers' files, beside an output directory; the loggers are checked."""
+    check_loggers(log)
+    if log and out is None:
+        raise SettingError("loggers keep files beside the model: give it a place with out")
+    place = Path(os.path.realpath(out or "."))
+    return place.with_name(place.name + LOGS) if log else None
+
+
 class Stopped(KeyboardInterrupt):
     """A run was interrupted after an epoch; `finish` makes a run of its best epoch."""
 
@@ -90,7 +126,7 @@ def train_all(plan: Plan, work: Work | None = None) -> Iterator[Runs]:
 
     At the end, the best run is calibrated, if that is asked for.
     """
-    runs, settings = Runs(), plan.settings
+    runs, settings, weights = Runs(), plan.settings, plan.weights(work)
     for one in plan.grid:
         runs = runs.after(train_one(plan, one, work, runs.best), swept=True)
         yield runs
@@ -103,9 +139,22 @@ def train_all(plan: Plan, work: Work | None = None) -> Iterator[Runs]:
                 runs = replace(runs, best=tested(plan, with_model(plan, runs.kept, work)))
             runs = runs.after(runs.kept)
         else:
-            runs = runs.after(train_one(plan, one, work, runs.best, test=True))
+            runs = runs.after(train_one(plan, one, work, runs.best, test=True, weights=weights))
         yield runs
-    yield calibrated(plan, replace(runs, best=with_model(plan, runs.kept, work)))
+    runs = replace(runs, best=with_model(plan, runs.kept, work))
+    yield calibrated(plan, runs if weights is None else _averaged(plan, runs, weights))
+
+
+def _averaged(plan: Plan, runs: Runs, weights: Weights) -> Runs:
+    """The runs, of which the best may get averaged weights."""
+    metric, kept = plan.settings.metric, runs.kept
+    if plan.seeds > 1:
+        of, scores = "seeds", {one.settings.seed: one.value for one in runs.seeds}
+    else:
+        rows = (row for row in kept.history.epochs if row.get(metric) is not None)
+        of, scores = "epochs", {row["epoch"]: row[metric] for row in rows}
+    run, content = averaged(kept, weights, scores, of, lambda: _evaluated(plan, kept.bert))
+    return replace(runs, best=tested(plan, _on_dev(plan, run, run.dev)), average=content)
 
 
 def calibrated(plan: Plan, runs: Runs) -> Runs:
@@ -125,14 +174,22 @@ def calibrated(plan: Plan, runs: Runs) -> Runs:
 
 
 def train_one(
-    plan: Plan, settings: Settings, work: Work | None, best: Run | None, test: bool = False
+    plan: Plan,
+    settings: Settings,
+    work: Work | None,
+    best: Run | None,
+    test: bool = False,
+    weights: Weights | None = None,
 ) -> Run:
     """One run, unless it is finished already; `best` is the best before it."""
     ranks = plan.ranks
     stored = None if work is None else ranks.run_on_first(lambda: work.finished(settings))
     if stored is not None:
         return Run(settings, *stored)
-    run = _trained(plan, settings, work)
+    several = plan.seeds > 1
+    run = _trained(plan, settings, work, None if several else weights)
+    if weights is not None and several:
+        weights.add(settings.seed, run.bert.model)
     run = tested(plan, run) if test else run
     if work is not None and plan.seeds + len(plan.grid) > 1:
         better = best is None or run.value > best.value
@@ -140,7 +197,9 @@ def train_one(
     return run
 
 
-def _trained(plan: Plan, settings: Settings, work: Work | None) -> Run:
+def _trained(
+    plan: Plan, settings: Settings, work: Work | None, weights: Weights | None = None
+) -> Run:
     training, bert, samples = _start(plan, settings)
     evaluations: dict[int, Evaluation] = {}  # by epoch; those of the best
 
@@ -148,6 +207,8 @@ def _trained(plan: Plan, settings: Settings, work: Work | None) -> Run:
         for epoch in evaluations.keys() - {tuning.best_epoch}:
             del evaluations[epoch]
         evaluations[tuning.epoch] = _evaluated(plan, bert)
+        if weights is not None:
+            weights.add(tuning.epoch, bert.model)
         return evaluations[tuning.epoch].scores
 
     def finish() -> Run:
@@ -160,12 +221,13 @@ def _trained(plan: Plan, settings: Settings, work: Work | None) -> Run:
 
     scored = None if plan.splits.dev is None else look
     state = None if work is None else work.state(settings)
-    tuning = Tuning(bert, training, samples, settings, scored, None, state, plan.ranks)
+    loggers = plan.loggers(settings)
+    tuning = Tuning(bert, training, samples, settings, scored, None, state, plan.ranks, loggers)
     graphics = [bert.device] if bert.device.type == "cuda" else []
     bar = plan.progress if plan.ranks.first else False
     watch = progress_bar(bar) if plan.watch is None else nullcontext(plan.watch)
     try:
-        with torch.random.fork_rng(graphics), watch as tuning.watch:  # the caller's draws stay
+        with torch.random.fork_rng(graphics), watch as tuning.watch, loggers:  # draws stay
             tuning.run()
         return finish()
     except KeyboardInterrupt:
@@ -179,7 +241,9 @@ def _trained(plan: Plan, settings: Settings, work: Work | None) -> Run:
 def _start(plan: Plan, settings: Settings) -> tuple[Training, LoadedModel, list[Sample]]:
     """How the task is learned, the model before its first step, and what it learns from."""
     training = plan.learn(plan.splits.train, settings)
-    bert = plan.open(training, settings)
+    # Weights that are averaged begin with the same new head.
+    same = settings.changed(seed=plan.settings.seed) if plan.average else settings
+    bert = plan.open(training, same)
     bert.ranks = plan.ranks  # inference, too, is divided over them
     forget_former(bert, training)
     limit_length(bert, settings.max_length)

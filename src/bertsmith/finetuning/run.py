@@ -14,12 +14,21 @@ from typing import Any
 from bertsmith.checkpoint import built_in
 from bertsmith.errors import BertsmithError, SettingError
 from bertsmith.finetuning.auto import Choice, Chosen, auto_notes
+from bertsmith.finetuning.average import sentence
 from bertsmith.finetuning.calibrate import Wanted, reserved_rows
 from bertsmith.finetuning.defaults import SWEPT, chosen_settings
 from bertsmith.finetuning.folds import across_folds, check_folds
 from bertsmith.finetuning.frozen import FrozenEncoder
 from bertsmith.finetuning.history import Watcher
-from bertsmith.finetuning.plan import Plan, Runs, Stopped, calibrated, train_all, with_model
+from bertsmith.finetuning.plan import (
+    Plan,
+    Runs,
+    Stopped,
+    calibrated,
+    logs_of,
+    train_all,
+    with_model,
+)
 from bertsmith.finetuning.result import Result, Run, described, write_result
 from bertsmith.finetuning.settings import Settings, check_seeds
 from bertsmith.finetuning.setup import open_fresh
@@ -43,6 +52,7 @@ from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.splits import Splits, read_splits
 from bertsmith.tasks.training import LEARNED
 from bertsmith.train.distributed import Ranks
+from bertsmith.train.loggers import LoggerNames
 
 BASELINE_ROWS = 5000  # of a training file, by which the baseline of vectors is fitted
 
@@ -68,6 +78,7 @@ def finetune(
     overwrite: bool = False,
     resume: bool = False,
     adapter: bool = False,
+    log: LoggerNames = (),
     own_settings: bool = True,
     watch: Watcher | None = None,
     progress: bool | None = None,
@@ -85,11 +96,13 @@ def finetune(
     true one so often. `corrections` is a file of decisions about rows whose label may be wrong,
     as `check` writes it. `folds` (5) cross-validates, and then trains on all rows. With `adapter`
     only what LoRA trained is written, in PEFT's layout, instead of a model with it.
+    `log` names loggers (tensorboard, wandb, mlflow), whose files are in `out`.logs.
     `own_settings=False` ignores the settings in the model's bertsmith.json. `progress` shows a bar,
     by default on a terminal or in notebooks.
     """
     if out is not None:
         check_out(out, overwrite, resume)
+    place = logs_of(log, out)
     trials = picked(TrialSettings, given)
     check_seeds(trials.seeds)
     demand_data(data)
@@ -135,6 +148,9 @@ def finetune(
         calibration=calibration,
         baseline=out is not None,
         adapter=adapter,
+        log=log,
+        place=place,
+        average=trials.average,
         notes=tuple(reasons),
     )
     check_trials(plan, trials, resume)
@@ -150,11 +166,21 @@ def check_trials(plan: Plan, trials: TrialSettings, resume: bool) -> None:
         "resume": resume,
         "adapter": plan.adapter and trials.auto,
         "calibrate": trials.calibrate and bool(trials.folds),
+        "log": bool(plan.log),
+        "average": plan.average,
     }
     way = "auto" if trials.auto else "folds"
     for name, given in others.items():
         if given and (trials.auto or trials.folds):
             raise BertsmithError(f"{way} cross-validates, and cannot be combined with {name}")
+    if plan.average:
+        if plan.splits.dev is None:
+            raise BertsmithError("average needs a dev file or held-out examples")
+        if plan.seeds < 2 and plan.settings.epochs < 2:
+            raise BertsmithError("average needs several seeds or epochs")
+        if trials.sweep or plan.settings.trained == "lora":
+            other = "sweep" if trials.sweep else "LoRA, whose updates are products"
+            raise BertsmithError(f"average cannot be combined with {other}")
     if trials.auto and task_named(plan.splits.train.task).head is None:
         raise BertsmithError(f"auto is for tasks with a head, not for {plan.splits.train.task}")
     if trials.auto and plan.ranks.count > 1:
@@ -204,7 +230,7 @@ def _compared(plan: Plan, trials: TrialSettings, out: Path | None, overwrite: bo
         nonlocal written
         run, content = chosen
         runs = calibrated(plan, Runs(run, seeds=(run.light(),)))
-        own = replace(plan, baseline=False, notes=(*auto_notes(content), *plan.notes))
+        own = replace(plan, baseline=False, notes=tuple(auto_notes(content)))
         result = result_of(own, runs)
         report = {**result.content, "auto": content, "notes": result.notes}
         result = replace(result, content=report, extras={**result.extras, "auto": content})
@@ -261,6 +287,7 @@ def _description(plan: Plan) -> dict[str, Any]:
             "seeds": plan.seeds,
             "sweep": [[one.learning_rate, one.epochs] for one in plan.grid],
             "calibration": plan.calibration.described if plan.calibration else [],
+            **({"average": True} if plan.average else {}),
             **plan.same,
         },
     }
@@ -271,8 +298,9 @@ def result_of(plan: Plan, runs: Runs, interrupted: bool = False) -> Result:
     kept = runs.kept
     kept.bert.ranks = None  # from here on each process is for itself
     notes, extras = plan.ranks.run_on_first(lambda: _told(plan, runs, interrupted))
+    mixed = bool(runs.average and runs.average["kept"])
     seeds, sweep = (  # the best as it is now, with its model
-        [kept if one.settings == kept.settings else one for one in some]
+        [kept if one.settings == kept.settings and not mixed else one for one in some]
         for some in (runs.seeds, runs.sweep)
     )
     task, metric = plan.splits.train.task, plan.settings.metric
@@ -288,6 +316,9 @@ def _told(plan: Plan, runs: Runs, interrupted: bool) -> tuple[list[str], dict[st
     extras: dict[str, Any] = {}
     if plan.compared is not None:
         extras["distillation"] = plan.compared(kept)
+    if runs.average is not None:
+        extras["average"] = runs.average
+        notes.append(sentence(runs.average))
     if runs.calibration is not None:
         extras["calibration"] = runs.calibration
         if note := runs.calibration.get("note"):

@@ -24,6 +24,7 @@ from bertsmith.tasks.training import LEARNED, Sample, Training
 from bertsmith.train.activations import CachedEncoder, blocks_of, freeze, restore_forward
 from bertsmith.train.best import Best
 from bertsmith.train.distributed import Ranks
+from bertsmith.train.loggers import Loggers
 from bertsmith.train.loop import Keeping, Replay, Scoring, Trainer
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision, supported
@@ -63,13 +64,14 @@ class Tuning:
         watch: Watcher | None = None,
         checkpoints: Checkpoints | None = None,
         ranks: Ranks | None = None,
+        loggers: Loggers | None = None,
     ) -> None:
         if not samples:
             raise BertsmithError(f"{training.dataset.path}: contains no training examples")
         self.bert, self.training, self.samples = bert, training, samples
         self.settings, self.look, self.watch = settings, look, watch or Nobody()
         self.checkpoints, self.ranks = checkpoints, ranks or Ranks.alone(bert.device)
-        self.history, self.best = History(), Best()
+        self.history, self.best, self.loggers = History(), Best(), loggers
         self.sharded = False  # are the weights divided over the ranks?
         self.each = -(-len(samples) // settings.batch_size)  # steps of an epoch
         self.total = self.each * settings.epochs
@@ -202,6 +204,7 @@ class Tuning:
             ledger=bert.ledger,
             draw=lambda step: int(bits(settings.seed, "step", step, *_other(ranks)) >> 1),
             tables=tables if on_cpu else (),  # a GPU fills a table of zeros in no time
+            loggers=self.loggers,
         )
         self.best = trainer.best
         return trainer
@@ -328,8 +331,12 @@ def _other(ranks: Ranks) -> tuple[int, ...]:
 
 
 def can_replay(settings: Settings, ranks: Ranks) -> bool:
-    """Can one GPU replay the steps? Not if states are recomputed, cached or averaged."""
+    """Can one GPU replay the steps? Not if states are recomputed, cached or averaged.
+
+    Nor in float16, whose loss scale is decided on the host.
+    """
     plain = not settings.checkpointing and settings.freeze != "encoder" and not settings.ema
+    plain = plain and supported(settings.dtype, ranks.device) != "float16"
     return ranks.device.type == "cuda" and ranks.count == 1 and settings.graphs and plain
 
 

@@ -4,8 +4,6 @@ The embedding of every token moves in steps from that of an empty input to its o
 of the output along the way is divided among the tokens. The contributions add up to the change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

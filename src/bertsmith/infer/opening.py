@@ -16,7 +16,7 @@ from bertsmith.checkpoint import (
     read_sentence,
     tokenizer_folder,
 )
-from bertsmith.cpu import prepare, to_int8
+from bertsmith.cpu import prepare, speed_up_single_texts, to_int8
 from bertsmith.infer.loaded import LoadedModel, all_devices, pick_device, pick_dtype
 from bertsmith.tokenizer import Tokenizer
 
@@ -60,6 +60,7 @@ def open_model(
     if int8 or (dtype is None and keep is not None and chosen.type == "cpu"):
         to_int8(checkpoint.model, keep or (), pangrams(loaded))
     prepare(checkpoint.model)
+    speed_up_single_texts(checkpoint.model)
     return loaded
 
 

@@ -1,7 +1,5 @@
 """Spans of characters: the start and end of a word or an answer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 from unicodedata import category
@@ -42,7 +40,7 @@ def words(text: str, encoding: Encoding) -> list[tuple[int, int, int]]:
     Punctuation at a word's ends stands alone, also where a tokenizer splits at spaces only. In
     scripts without spaces every token is a word.
     """
-    found: list[tuple[int, int, int]] = []
+    spans: list[tuple[int, int, int]] = []
     done = 0
     tokens = [token for token, number in enumerate(encoding.words) if number is not None]
     for _, group in groupby(tokens, key=encoding.words.__getitem__):
@@ -54,11 +52,11 @@ def words(text: str, encoding: Encoding) -> list[tuple[int, int, int]]:
             # Byte-level tokenizers split at accents and vowel signs, where no word ends.
             inside = 0 < done == start and accent(text[start - 1]) and text[start].isalpha()
             if inside and not UNSPACED.match(text[start]):
-                found[-1] = (*found[-1][:2], end)
+                spans[-1] = (*spans[-1][:2], end)
             else:
-                found.append((part[0], start, end))
+                spans.append((part[0], start, end))
             done = end
-    return found
+    return spans
 
 
 def _parts(text: str, offsets: Sequence[tuple[int, int]], inside: list[int]) -> list[list[int]]:

@@ -137,22 +137,22 @@ def _jobs(
         after = [(len(windows) - 1, row) for row in range(end, len(last.ids))]
         if spans is not None or pool == "words":
             if spans is not None:
-                named = list(spans[number])
+                owned = list(spans[number])
             else:
-                named = [(start, stop) for _, start, stop in words(text, encoding)]
-            inside = tokens_inside(encoding, named)
+                owned = [(start, stop) for _, start, stop in words(text, encoding)]
+            inside = tokens_inside(encoding, owned)
             rows = [[places[token] for token in tokens] for tokens in inside]
         elif pool == "mean":
-            named = [(0, len(text))]
+            owned = [(0, len(text))]
             plain = [*before, *places, *after] if special or not places else places
             rows = [plain]
         else:
-            named = [*encoding.offsets]
+            owned = [*encoding.offsets]
             rows = [[place] for place in places]
             if special:
-                named = [(0, 0)] * len(before) + named + [(len(text),) * 2] * len(after)
+                owned = [(0, 0)] * len(before) + owned + [(len(text),) * 2] * len(after)
                 rows = [[place] for place in (*before, *places, *after)]
-        jobs.append(_Job(text, named, windows, rows))
+        jobs.append(_Job(text, owned, windows, rows))
     return jobs
 
 

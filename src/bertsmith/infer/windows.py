@@ -1,7 +1,5 @@
 """Windows: inputs longer than the model, split with overlap."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -89,21 +87,24 @@ class Windower:
     def _around(
         self, number: int, ids: Sequence[int], second: Sequence[int] | None, part: range
     ) -> Window:
-        alone, second_of_two = self._prefixes
         if second is None:
-            built, first = self.tokenizer.build(ids[part.start : part.stop]), alone
+            built, first = self.tokenizer.build(ids[part.start : part.stop]), self._before
         else:
             built = self.tokenizer.build(ids, second[part.start : part.stop])
-            first = second_of_two + len(ids)
+            first = self._before_second + len(ids)
         if not built[0]:  # no text, and no special tokens around it: read as one pad token
             built = [self.tokenizer.pad_id or 0], [0]
         return Window(number, *built, part, first)
 
     @cached_property
-    def _prefixes(self) -> tuple[int, int]:
-        """How many special tokens come before a text, and before the second of a pair."""
-        alone, pair = self.tokenizer.build([-1]), self.tokenizer.build([], [-1])
-        return alone[0].index(-1), pair[0].index(-1)
+    def _before(self) -> int:
+        """How many special tokens come before a text."""
+        return self.tokenizer.build([-1])[0].index(-1)
+
+    @cached_property
+    def _before_second(self) -> int:
+        """How many special tokens come before the second text of a pair."""
+        return self.tokenizer.build([], [-1])[0].index(-1)
 
 
 def cut(length: int, room: int, overlap: int) -> list[range]:

@@ -269,13 +269,7 @@ def forward(
     near, far = (out if band is None else band for band in bands)
     blocks = triton.cdiv(side, tile.queries)
     forward_rows[((len(boundaries) - 1) * blocks, parts[0].shape[1])](
-        *parts,
-        near,
-        far,
-        out,
-        sums,
-        seed,
-        boundaries,
+        *(*parts, near, far, out, sums, seed, boundaries),
         *(x.stride(0) for x in (*parts, out)),
         *(len(out), blocks, first, heads, scale, dropout),
         **options,
@@ -305,15 +299,7 @@ def backward(
     count, across = len(boundaries) - 1, parts[0].shape[1]
     blocks, tokens = triton.cdiv(side, tile.keys), len(joint)
     backward_columns[(count * blocks, across)](
-        *parts,
-        near,
-        far,
-        near_grad,
-        far_grad,
-        joint,
-        sums,
-        seed,
-        boundaries,
+        *(*parts, near, far, near_grad, far_grad, joint, sums, seed, boundaries),
         *(x.stride(0) for x in (*parts, joint)),
         *(tokens, blocks, first, heads, scale, dropout),
         **options,

@@ -1,7 +1,5 @@
 """Dropout on a CPU: four elements per random number, where torch draws one for each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Cross entropy over many outputs: one kernel forward, one backward."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -6,8 +6,6 @@ written twice, as it lies and transposed, by the kernel that computes it where t
 Weights and activations are e4m3 (four bits of exponent), gradients e5m2 (larger range).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

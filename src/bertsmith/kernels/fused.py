@@ -4,8 +4,6 @@ torch.compile computes the gradients of a norm's weight and of a layer's bias in
 over all rows. Here they are by-products of the pass that computes the gradients of the rows.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

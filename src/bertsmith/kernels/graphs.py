@@ -4,8 +4,6 @@ Hidden states have two uses, a matrix multiplication and a residual sum, so two 
 the norm that computed them. Autograd adds them up in a pass of its own; here `norm_back` does.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -5,8 +5,6 @@ kernel for the CPU. The engine is chosen once, by measurement, after a check tha
 kernels for CPUs without dot-product instructions saturate without a word.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from timeit import repeat
@@ -33,7 +31,7 @@ class Engine(NamedTuple):
     multiply: Callable[[Tensor, Any], Tensor]  # int8 (rows, in), packed weights → (rows, out)
 
 
-class Choice(NamedTuple):
+class EngineChoice(NamedTuple):
     """The engine of this machine, and how many times as fast as float32 it is."""
 
     engine: Engine
@@ -129,7 +127,7 @@ ENGINES: dict[str, Callable[[], Engine]] = {"torch": _torch, "onnxruntime": _onn
 
 
 @cache
-def int8_engine() -> Choice:
+def int8_engine() -> EngineChoice:
     """Choose the fastest exact engine; an error if none is here or none is faster than float32."""
     choices, faults = [], []
     for name, make in ENGINES.items():
@@ -154,7 +152,7 @@ def int8_engine() -> Choice:
     return best
 
 
-def _measured(engine: Engine) -> Choice:
+def _measured(engine: Engine) -> EngineChoice:
     """Check an engine on the largest values, and measure it beside float32."""
     rows, inputs, outputs = PROBE
     with torch.inference_mode():
@@ -169,7 +167,7 @@ def _measured(engine: Engine) -> Choice:
         plain, wide = x.float(), weight.float()
         scale = torch.ones(outputs)
         int8 = _seconds(lambda: int8_linear(plain, engine, packed, scale, scale))
-        return Choice(engine, _seconds(lambda: F.linear(plain, wide, scale)) / int8)
+        return EngineChoice(engine, _seconds(lambda: F.linear(plain, wide, scale)) / int8)
 
 
 def _seconds(compute: Callable[[], Any]) -> float:

@@ -4,8 +4,6 @@ torch sorts all ids to compute the gradient of a table, whatever its size. For a
 a matrix multiplication with ones and zeros is faster, and its result does not vary either.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -5,8 +5,6 @@ FP8 multiplications. Casts are part of the kernel before them where that is a GE
 also sum gradients where a bias needs it.
 """
 
-from __future__ import annotations
-
 import math
 from operator import getitem
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Attention inside sequences of any length: torch's flash kernel, and cuDNN's for full rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -11,8 +11,6 @@ results `bands` reads. They are computed again for backward, and for some heads 
 are many tokens.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any

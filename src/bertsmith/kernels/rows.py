@@ -1,7 +1,5 @@
 """Pointwise work in chunks of rows, to save memory for long inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import torch

@@ -5,8 +5,6 @@ keys, one backward pass that writes all three gradients, and nothing saved for i
 log-sum-exp of each row. Kernels for any length do the same work in three passes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any

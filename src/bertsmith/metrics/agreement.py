@@ -1,7 +1,5 @@
 """Agreement of people who label the same texts: Krippendorff's alpha and Cohen's kappa."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from itertools import chain, combinations
@@ -24,12 +22,12 @@ def krippendorff_alpha(units: Sequence[Sequence[Hashable]], interval: bool = Fal
     """
     distance: Callable[[Any, Any], float] = _squared if interval else _unequal
     shared = [Counter(values) for values in units if len(values) > 1]
-    whole = Counter(chain.from_iterable(one.elements() for one in shared))
+    total = Counter(chain.from_iterable(one.elements() for one in shared))
     observed = sum(_pairs(one, distance) / (one.total() - 1) for one in shared)
-    expected = _pairs(whole, distance)
+    expected = _pairs(total, distance)
     if not expected:
         return None
-    return 1 - (whole.total() - 1) * observed / expected
+    return 1 - (total.total() - 1) * observed / expected
 
 
 def _pairs(counts: Counter[Hashable], distance: Callable[[Any, Any], float]) -> float:

@@ -1,7 +1,5 @@
 """Answers by SQuAD's rules: exact match and F1, and the best threshold for "no answer"."""
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter
@@ -51,11 +49,11 @@ def exact(gold: str, predicted: str) -> float:
 
 def overlap(gold: str, predicted: str, version: int = 2) -> float:
     """F1 of the words. Where one has none, version 2 compares; version 1 (of v1.1) says 0."""
-    wanted, found = normalised(gold).split(), normalised(predicted).split()
-    if version == 2 and not (wanted and found):
-        return float(wanted == found)
-    common = (Counter(wanted) & Counter(found)).total()
-    return 2 * common / (len(wanted) + len(found)) if common else 0.0
+    wanted, guessed = normalised(gold).split(), normalised(predicted).split()
+    if version == 2 and not (wanted and guessed):
+        return float(wanted == guessed)
+    common = (Counter(wanted) & Counter(guessed)).total()
+    return 2 * common / (len(wanted) + len(guessed)) if common else 0.0
 
 
 def raw_scores(
@@ -68,11 +66,11 @@ def raw_scores(
     exacts, overlaps = {}, {}
     for name, answers in gold.items():
         wanted = [text for text in answers if version == 1 or normalised(text)] or [""]
-        given = predicted.get(name)
-        missed = given is None
-        exacts[name] = 0.0 if missed else max(exact(text, given or "") for text in wanted)
+        prediction = predicted.get(name)
+        missed = prediction is None
+        exacts[name] = 0.0 if missed else max(exact(text, prediction or "") for text in wanted)
         overlaps[name] = (
-            0.0 if missed else max(overlap(text, given or "", version) for text in wanted)
+            0.0 if missed else max(overlap(text, prediction or "", version) for text in wanted)
         )
     return exacts, overlaps
 

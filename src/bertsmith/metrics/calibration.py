@@ -1,7 +1,5 @@
 """Expected calibration error and its bins."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,16 +53,16 @@ def calibration(
         raise BertsmithError("confidences must be probabilities from 0 to 1")
     edges = np.linspace(0, 1, bins + 1)
     places = _places(sure, bins)
-    found = []
+    occupied = []
     for place in np.unique(places).tolist():
         here = places == place
         mean, share = float(sure[here].mean()), float(right[here].mean())
-        found.append(
+        occupied.append(
             Bin(float(edges[place]), float(edges[place + 1]), int(here.sum()), mean, share)
         )
-    gaps = [abs(one.confidence - one.accuracy) for one in found]
-    weighted = sum(gap * one.count for gap, one in zip(gaps, found, strict=True))
-    return Calibration(weighted / len(sure), max(gaps), tuple(found))
+    gaps = [abs(one.confidence - one.accuracy) for one in occupied]
+    weighted = sum(gap * one.count for gap, one in zip(gaps, occupied, strict=True))
+    return Calibration(weighted / len(sure), max(gaps), tuple(occupied))
 
 
 def _places(confidences: NDArray[Any], bins: int) -> NDArray[np.int64]:

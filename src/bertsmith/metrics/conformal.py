@@ -1,7 +1,5 @@
 """Guarantees for new data: conformal sets and intervals, and an abstention threshold."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

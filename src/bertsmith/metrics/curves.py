@@ -1,7 +1,5 @@
 """Curves over a threshold: precision and recall of one label, accuracy and coverage."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

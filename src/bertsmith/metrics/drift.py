@@ -50,11 +50,11 @@ class Figures:
         """Return the figures that a model was stored with; None if there are none."""
         if not isinstance(content, Mapping):
             return None
-        given = {name: content.get(name, {}) for name in FIGURES}
-        counts = [one for row in given.values() for one in getattr(row, "values", list)()]
+        figures = {name: content.get(name, {}) for name in FIGURES}
+        counts = [one for row in figures.values() for one in getattr(row, "values", list)()]
         if not counts or any(not isinstance(one, int) or one < 0 for one in counts):
             return None
-        return cls(**{name: Counter(row) for name, row in given.items()})
+        return cls(**{name: Counter(row) for name, row in figures.items()})
 
 
 def predictions(answer: Any) -> Iterator[tuple[str | None, float]]:

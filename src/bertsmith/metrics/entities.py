@@ -1,7 +1,5 @@
 """Entity F1, as conlleval and seqeval compute it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -42,11 +40,11 @@ def tag_scores(
 
     def scores(weights: Weights | None = None) -> dict[str, float]:
         counts = np.ones(len(rows)) if weights is None else weights
-        right, found, wanted, words, same = (counts @ rows).tolist()
+        right, guessed, wanted, words, same = (counts @ rows).tolist()
         accuracy = {"accuracy": same / words if words else 0.0}
         if not spelled:
             return accuracy
-        return {**_named(score(right, found, wanted)), **accuracy}
+        return {**_named(score(right, guessed, wanted)), **accuracy}
 
     return scores
 
@@ -103,8 +101,8 @@ def entity_scores(
     sides: tuple[list[Spans], list[Spans]] = ([], [])
     for pair in _pairs(gold, predicted):
         for side, tags in zip(sides, pair, strict=True):
-            found = strict_chunks(tags, strict) if strict else chunks(tags)
-            side.append({(one.start, one.stop, one.type) for one in found})
+            entities = strict_chunks(tags, strict) if strict else chunks(tags)
+            side.append({(one.start, one.stop, one.type) for one in entities})
         words += len(pair[0])
         same += sum(a == b for a, b in zip(*pair, strict=True))
     return EntityScores(*type_scores(*sides), same / words if words else 0.0)
@@ -115,12 +113,12 @@ def type_scores(
 ) -> tuple[Score, dict[str, Score]]:
     """The score of all entities, and of each type."""
     right: Counter[str] = Counter()
-    found: Counter[str] = Counter()
+    guessed: Counter[str] = Counter()
     wanted: Counter[str] = Counter()
     for true, seen in zip(gold, predicted, strict=True):
         right.update(label for _, _, label in true & seen)
-        found.update(label for _, _, label in seen)
+        guessed.update(label for _, _, label in seen)
         wanted.update(label for _, _, label in true)
-    names = sorted(found.keys() | wanted.keys())
-    overall = score(right.total(), found.total(), wanted.total())
-    return overall, {name: score(right[name], found[name], wanted[name]) for name in names}
+    names = sorted(guessed.keys() | wanted.keys())
+    overall = score(right.total(), guessed.total(), wanted.total())
+    return overall, {name: score(right[name], guessed[name], wanted[name]) for name in names}

@@ -1,7 +1,5 @@
 """Learning curves: a power law through scores at growing sizes, with its own uncertainty."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

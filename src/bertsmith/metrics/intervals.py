@@ -1,7 +1,5 @@
 """Median, mean, standard deviation and t interval over seeds, and bootstrap intervals."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

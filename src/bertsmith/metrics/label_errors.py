@@ -1,7 +1,5 @@
 """Confident learning: which labels are probably wrong, by out-of-fold probabilities."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,23 +38,23 @@ def wrong_labels(labels: Sequence[int] | NDArray[np.int64], chances: Any) -> NDA
     label is least probable beside the other one. Rows whose label is the likeliest one stay, and
     so does a class's last row.
     """
-    given, matrix = np.asarray(labels, dtype=np.int64), np.asarray(chances, dtype=np.float64)
-    if matrix.ndim != 2 or len(given) != len(matrix):
+    numbers, matrix = np.asarray(labels, dtype=np.int64), np.asarray(chances, dtype=np.float64)
+    if matrix.ndim != 2 or len(numbers) != len(matrix):
         raise BertsmithError("there must be one row of probabilities for each label")
-    if len(given) and not 0 <= given.min() <= given.max() < matrix.shape[1]:
+    if len(numbers) and not 0 <= numbers.min() <= numbers.max() < matrix.shape[1]:
         raise BertsmithError("labels must be columns of the probabilities")
-    joint = np.rint(confident_joint(given, matrix)).astype(int)
-    own = matrix[np.arange(len(given)), given]
-    found = np.zeros(len(given), dtype=bool)
-    for label in np.unique(given).tolist():
-        rows = np.flatnonzero(given == label)
+    joint = np.rint(confident_joint(numbers, matrix)).astype(int)
+    own = matrix[np.arange(len(numbers)), numbers]
+    suspect = np.zeros(len(numbers), dtype=bool)
+    for label in np.unique(numbers).tolist():
+        rows = np.flatnonzero(numbers == label)
         for other in np.flatnonzero(joint[label]).tolist():
             if other != label:
                 margins = matrix[rows, other] - own[rows]
-                found[rows[np.argsort(-margins, kind="stable")[: joint[label, other]]]] = True
-        if found[rows].all():
-            found[rows[own[rows].argmax()]] = False
-    found &= matrix.argmax(1) != given
-    places = np.flatnonzero(found)
+                suspect[rows[np.argsort(-margins, kind="stable")[: joint[label, other]]]] = True
+        if suspect[rows].all():
+            suspect[rows[own[rows].argmax()]] = False
+    suspect &= matrix.argmax(1) != numbers
+    places = np.flatnonzero(suspect)
     order: NDArray[np.int64] = places[np.argsort(own[places], kind="stable")]
     return order

@@ -1,7 +1,5 @@
 """Scores of labels: accuracy, precision, recall, F1, Matthews correlation, the confusion matrix."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -55,9 +53,9 @@ def per_label(gold: Sequence[Label], predicted: Sequence[Label]) -> dict[Label, 
     """Return the score of every label that occurs in the labels or the predictions."""
     paired(gold, predicted)
     right = Counter(g for g, p in zip(gold, predicted, strict=True) if g == p)
-    found, wanted = Counter(predicted), Counter(gold)
+    guessed, wanted = Counter(predicted), Counter(gold)
     names = known(gold, predicted)
-    return {name: score(right[name], found[name], wanted[name]) for name in names}
+    return {name: score(right[name], guessed[name], wanted[name]) for name in names}
 
 
 def f1(
@@ -96,15 +94,15 @@ def label_scores(
         # Counts of each label, never of each pair of labels: there may be thousands.
         counts = np.ones(len(labels)) if weights is None else weights
         right = np.bincount(labels, counts * same, size)
-        found, wanted = (
+        guessed, wanted = (
             np.bincount(side, counts, size).astype(np.float64) for side in (guesses, labels)
         )
-        both = found + wanted
+        both = guessed + wanted
         each = np.divide(2 * right, both, out=np.zeros(size), where=both > 0)
         result = {
             "accuracy": float(right.sum() / counts.sum()),
             "macro_f1": float(each[both > 0].mean()),
-            "mcc": _mcc(float(right.sum()), found, wanted),
+            "mcc": _mcc(float(right.sum()), guessed, wanted),
         }
         if positive is not None:
             result["f1"] = 0.0 if counted is None else float(each[counted])
@@ -113,10 +111,10 @@ def label_scores(
     return scores
 
 
-def _mcc(right: float, found: NDArray[np.float64], wanted: NDArray[np.float64]) -> float:
-    total = found.sum()
-    covariance = right * total - found @ wanted
-    spread = (total**2 - found @ found) * (total**2 - wanted @ wanted)
+def _mcc(right: float, guessed: NDArray[np.float64], wanted: NDArray[np.float64]) -> float:
+    total = guessed.sum()
+    covariance = right * total - guessed @ wanted
+    spread = (total**2 - guessed @ guessed) * (total**2 - wanted @ wanted)
     return float(covariance / math.sqrt(spread)) if spread > 0 else 0.0
 
 
@@ -142,13 +140,13 @@ def multilabel_scores(
     gold: Sequence[Collection[Label]], predicted: Sequence[Collection[Label]]
 ) -> Scorer:
     """Exact match, micro and macro F1 of sets of labels, by how often examples count."""
-    _, wanted, found = _flags(gold, predicted)
-    exact = (wanted == found).all(1).astype(np.float64)
+    _, wanted, guessed = _flags(gold, predicted)
+    exact = (wanted == guessed).all(1).astype(np.float64)
 
     def scores(weights: Weights | None = None) -> dict[str, float]:
         counts = np.ones(len(exact)) if weights is None else weights
-        right = counts @ (wanted & found)
-        both = counts @ wanted + counts @ found
+        right = counts @ (wanted & guessed)
+        both = counts @ wanted + counts @ guessed
         each = np.divide(2 * right, both, out=np.zeros(len(both)), where=both > 0)
         return {
             "exact": float(counts @ exact / counts.sum()),
@@ -163,8 +161,8 @@ def multilabel_per_label(
     gold: Sequence[Collection[Label]], predicted: Sequence[Collection[Label]]
 ) -> dict[Label, Score]:
     """The score of every label that is right or predicted somewhere."""
-    names, wanted, found = _flags(gold, predicted)
-    counts = zip((wanted & found).sum(0), found.sum(0), wanted.sum(0), strict=True)
+    names, wanted, guessed = _flags(gold, predicted)
+    counts = zip((wanted & guessed).sum(0), guessed.sum(0), wanted.sum(0), strict=True)
     return {name: score(*map(int, row)) for name, row in zip(names, counts, strict=True)}
 
 
@@ -192,11 +190,11 @@ def exact_match(gold: Sequence[Collection[Label]], predicted: Sequence[Collectio
 # ------------------------------------------------------------------ shared
 
 
-def score(right: float, found: float, wanted: float) -> Score:
+def score(right: float, guessed: float, wanted: float) -> Score:
     """Precision, recall and F1 of counts."""
-    precision = right / found if found else 0.0
+    precision = right / guessed if guessed else 0.0
     recall = right / wanted if wanted else 0.0
-    both = found + wanted
+    both = guessed + wanted
     return Score(precision, recall, 2 * right / both if both else 0.0, int(wanted))
 
 

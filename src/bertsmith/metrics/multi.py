@@ -6,8 +6,6 @@ Seeds are too few for that: of 2, resampled, an interval of 95% would cover the 
 studies. The deviation of their mean is drawn from Student's t distribution, for each procedure.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

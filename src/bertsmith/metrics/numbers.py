@@ -1,7 +1,5 @@
 """Scores of numbers: correlations by value and by rank, and errors."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

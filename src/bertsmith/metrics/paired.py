@@ -1,7 +1,5 @@
 """Paired tests between two models on the same examples."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Scores of rankings, as trec_eval computes them: nDCG, recall and reciprocal rank."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

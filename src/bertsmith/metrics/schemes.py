@@ -1,7 +1,5 @@
 """Tagging schemes: BIO (IOB2), IOB1, IOBES and BILOU; read, checked and converted."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -55,45 +53,45 @@ def chunks(tags: Sequence[str]) -> list[Chunk]:
 
     An I- that continues nothing starts an entity, and so does a change of type.
     """
-    found: list[Chunk] = []
+    entities: list[Chunk] = []
     start, open_type = 0, ""
     for place, tag in enumerate([*tags, "O"]):
         mark, kind = split(tag)
         goes_on = open_type and kind == open_type and mark in ("I", "E", "L")
         if open_type and not goes_on:
-            found.append(Chunk(open_type, start, place))
+            entities.append(Chunk(open_type, start, place))
         if kind and not goes_on:
             start = place
         open_type = kind
         if kind and mark in ("E", "L", "S", "U"):  # which close what they stand in
-            found.append(Chunk(kind, start, place + 1))
+            entities.append(Chunk(kind, start, place + 1))
             open_type = ""
-    return found
+    return entities
 
 
 def strict_chunks(tags: Sequence[str], scheme: str) -> list[Chunk]:
     """Return only the entities that are tagged without a mistake, as in seqeval's strict mode."""
     closed = _known(scheme) != "bio"  # an entity must end by a mark of its own
-    found: list[Chunk] = []
+    entities: list[Chunk] = []
     opened: Chunk | None = None
     for place, tag in enumerate([*tags, "O"]):
         mark, kind = split(tag)
         if opened and kind == opened.type and mark in ("I", "E", "L"):
             if mark != "I":
-                found.append(Chunk(kind, opened.start, place + 1))
+                entities.append(Chunk(kind, opened.start, place + 1))
                 opened = None
             continue
         if opened and not closed:
-            found.append(Chunk(opened.type, opened.start, place))
+            entities.append(Chunk(opened.type, opened.start, place))
         opened = Chunk(kind, place, place) if mark == "B" else None
         if mark in ("S", "U"):
-            found.append(Chunk(kind, place, place + 1))
-    return found
+            entities.append(Chunk(kind, place, place + 1))
+    return entities
 
 
-def spell(found: Iterable[Chunk], length: int, scheme: str) -> list[str]:
+def spell(entities: Iterable[Chunk], length: int, scheme: str) -> list[str]:
     """The tags of entities in a sentence of so many words."""
-    ordered = sorted(found, key=lambda chunk: chunk.start)
+    ordered = sorted(entities, key=lambda chunk: chunk.start)
     tags = ["O"] * length
     before = Chunk("", -1, -1)
     for chunk in ordered:

@@ -214,8 +214,8 @@ def _grouped(
             mask = _skewed(q * scores.scale, k * scores.scale, scores.bias).masked_fill(
                 ~mask, float("-inf")
             )
-        found = F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=scores.scale)
-        done.append(found.transpose(1, 2).flatten(0, 1))
+        mixed = F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=scores.scale)
+        done.append(mixed.transpose(1, 2).flatten(0, 1))
     return torch.cat(done).index_select(0, groups.places)
 
 
@@ -227,8 +227,8 @@ def _local(sdpa: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, window:
         mine = slice(start, min(start + CHUNK, length))
         near = slice(max(0, start - window), min(mine.stop + window, length))
         seen = (place[mine, None] - place[None, near]).abs() <= window
-        found = sdpa(q[:, :, mine], k[:, :, near], v[:, :, near], attn_mask=seen)
-        return found.permute(2, 0, 1, 3)  # rows first, as they lie when heads are put together
+        mixed = sdpa(q[:, :, mine], k[:, :, near], v[:, :, near], attn_mask=seen)
+        return mixed.permute(2, 0, 1, 3)  # rows first, as they lie when heads are put together
 
     return below(map(chunk, range(0, length, CHUNK)), length, CHUNK).permute(1, 2, 0, 3)
 
@@ -255,9 +255,9 @@ def _skewed(q: Tensor, k: Tensor, bias: RelativeBias) -> Tensor:
     return total
 
 
-def _bounded(compute: Callable[..., Tensor], *given: Any) -> Tensor:
+def _bounded(compute: Callable[..., Tensor], *inputs: Any) -> Tensor:
     """By a kernel that reads on the device where sequences end."""
-    *rows, layout, scores, dropout = given
+    *rows, layout, scores, dropout = inputs
     bias: RelativeBias | None = scores.bias
     if (bias is None) is (compute is relative_attention):
         raise ValueError("only the kernel 'relative' computes a relative bias, and it needs one")

@@ -1,7 +1,5 @@
 """Multi-head attention: projections, positions, attention, output projection."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """One layer: attention and feed-forward, each with a residual path and a norm."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """`build`: a Config → modules; the only place that branches on the config."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Container
 

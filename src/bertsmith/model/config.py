@@ -1,7 +1,5 @@
 """Config: the architecture of a model as a value."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields

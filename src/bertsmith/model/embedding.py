@@ -1,7 +1,5 @@
 """Token ids to the first hidden states: token + segment + learned position."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from torch import Tensor, nn

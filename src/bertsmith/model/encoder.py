@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +49,16 @@ class Trace:
         return x
 
 
-Program = Callable[[Tensor, Layout], Tensor]  # (T, D) → the last states
+class Program(Protocol):
+    """Another way to compute all blocks."""
+
+    def takes(self, layout: Layout) -> bool:
+        """Does it compute such a batch?"""
+        ...
+
+    def __call__(self, x: Tensor, layout: Layout) -> Tensor:
+        """(T, D) → the last states (T, D)."""
+        ...
 
 
 class Encoder(nn.Module):
@@ -73,8 +82,9 @@ class Encoder(nn.Module):
 
     def forward(self, batch: Batch, trace: Trace | None = None) -> Hidden:
         """Batch → hidden states (T, D)."""
-        if self.program is not None and trace is None and self._usual():
-            last = self.program(self.embedding(batch), batch.layout)
+        program = self.program if trace is None and self._usual() else None
+        if program is not None and program.takes(batch.layout):
+            last = program(self.embedding(batch), batch.layout)
             return Hidden(last, last.new_empty(0), Context(batch.layout))
         for part in self.signals:  # before `run`, which may be compiled or captured
             part.prepare(batch.layout)  # type: ignore[operator]

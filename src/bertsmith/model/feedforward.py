@@ -1,7 +1,5 @@
 """The feed-forward half of a block, and its activations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Heads on the encoder: one class for most, and two that read more."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

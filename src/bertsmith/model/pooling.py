@@ -1,7 +1,5 @@
 """Pooling: from token states to the rows that a head reads."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from bertsmith.batch import Layout

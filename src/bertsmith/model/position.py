@@ -1,7 +1,5 @@
 """Position signals, prepared once per batch: rotations, or relative distances."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

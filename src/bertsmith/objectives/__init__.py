@@ -32,14 +32,8 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     )
 }
 
-__all__ = [
-    "OBJECTIVES",
-    "Contrastive",
-    "EncoderPass",
-    "FollowingTokens",
-    "LossTerm",
-    "MaskedTokens",
-]
+__all__ = ["OBJECTIVES", "Contrastive", "EncoderPass", "FollowingTokens", "LossTerm"]
+__all__ += ["MaskedTokens"]
 __all__ += ["MultiObjective", "NextSentence", "Objective", "ReplacedTokens", "SentenceOrder"]
 __all__ += ["generator_config"]
 __all__ += ["CosineStates", "Distilled", "Relations", "SoftTargets", "Teacher", "check_teacher"]

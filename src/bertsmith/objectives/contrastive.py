@@ -1,9 +1,13 @@
-"""Contrastive learning: the two texts of one document find each other among all of a batch."""
+"""Contrastive learning: the two texts of one document find each other among all of a step."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
@@ -12,16 +16,36 @@ from bertsmith.model.pooling import mean
 from bertsmith.objectives.objective import EncoderPass, HeadPass, LossTerm, Objective
 
 
+class Texts(NamedTuple):
+    """The texts that are compared with each other."""
+
+    vectors: Tensor  # (N, D) float32
+    documents: Tensor  # (N,) int64
+    pairs: Tensor  # (N, 2) int64: the pair, and a digest of the text
+
+
+class Compared(NamedTuple):
+    """The loss of a micro-batch's texts among all texts of a step."""
+
+    sum: Tensor
+    correct: Tensor
+    gradient: Tensor  # (N, D) of the loss of all texts, with respect to the vectors of these
+
+
+Compare = Callable[[Texts], Compared]
+
+
 class Contrastive(Objective):
     """Cosines of mean states over a temperature, as logits of which text is one's partner.
 
-    The texts of other documents in a micro-batch are negatives: `train.micro_tokens` decides how
-    many there are. A text equal to one's own or to one's partner is not a negative.
+    The texts of other documents are negatives: all of the step, if the pass is told of them, else
+    those of its own batch. A text equal to one's own or to one's partner is not a negative.
     """
 
     name = "contrastive"
     kind = ""  # trains the encoder, and no head of its own
     format = "crops"
+    compares = True
 
     def __init__(self, temperature: float = 0.03) -> None:
         super().__init__()
@@ -35,20 +59,36 @@ class Contrastive(Objective):
         """The encoder alone."""
         return [HeadPass(model, self.kind, 0)]
 
-    def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
-        """The loss of all texts; "correct" are those whose nearest text is their partner."""
+    def texts(self, encoder_pass: EncoderPass, example: Example) -> Texts:
+        """The texts of an example and their vectors."""
         if example.labels is None or example.pairs is None:
             raise BertsmithError(f"{self.name} needs pairs: set data.format to {self.format!r}")
         states = encoder_pass.hidden.last.float()
         vectors = F.normalize(mean(states, example.batch.layout)[: example.samples], dim=-1)
-        with torch.autocast(vectors.device.type, enabled=False):
-            logits = vectors @ vectors.T / self.temperature
-        pair, text = example.pairs.unbind(1)
+        return Texts(vectors, example.labels, example.pairs)
+
+    def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
+        """The loss of all texts; "correct" are those whose nearest text is their partner."""
+        texts = self.texts(encoder_pass, example)
+        if encoder_pass.compare is None:
+            return [LossTerm(self.name, *self.losses(texts))]
+        found = encoder_pass.compare(texts)
+        # The loss of these texts, with the gradient of the loss of all.
+        linear = (texts.vectors * found.gradient).sum()
+        return [LossTerm(self.name, found.sum + linear - linear.detach(), found.correct)]
+
+    def losses(
+        self, texts: Texts, first: int = 0, last: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The loss of the texts from `first` to `last` among all, and how many are correct."""
+        vectors, documents, (pair, text) = texts.vectors, texts.documents, texts.pairs.unbind(1)
         firsts, seconds = pair.argsort(stable=True).view(-1, 2).unbind(1)
         partner = torch.empty_like(pair)
         partner[firsts], partner[seconds] = seconds, firsts
-        left_out = example.labels[:, None] == example.labels
-        left_out |= (text[:, None] == text) | (text[partner][:, None] == text)
-        left_out[firsts, seconds] = left_out[seconds, firsts] = False
-        logits = logits.masked_fill(left_out, float("-inf"))
-        return [LossTerm(self.name, *self.score(logits, partner))]
+        own = slice(first, last)
+        with torch.autocast(vectors.device.type, enabled=False):
+            logits = vectors[own] @ vectors.T / self.temperature
+        left_out = documents[own, None] == documents
+        left_out |= (text[own, None] == text) | (text[partner[own], None] == text)
+        left_out.scatter_(1, partner[own, None], False)
+        return self.score(logits.masked_fill(left_out, float("-inf")), partner[own])

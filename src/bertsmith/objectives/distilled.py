@@ -1,7 +1,5 @@
 """Distillation from a frozen teacher: soft targets, directions of states, attention relations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Left-to-right LM: predict each next token, the ablation of BERT's paper."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -24,9 +22,7 @@ class FollowingTokens(Objective):
     def head(config: Config) -> HeadConfig:
         """The head of masked LM."""
         if not config.causal:
-            raise BertsmithError(
-                "following_lm needs a causal model: set model.settings.is_decoder = true"
-            )
+            raise BertsmithError(NOT_CAUSAL)
         return MaskedTokens.head(config)
 
     def counts(self, example: Example) -> dict[str, int]:

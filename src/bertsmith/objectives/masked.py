@@ -1,7 +1,5 @@
 """Masked LM: predict masked tokens from both sides."""
 
-from __future__ import annotations
-
 from bertsmith.examples import Example
 from bertsmith.model import Config, HeadConfig, Model
 from bertsmith.objectives.objective import (

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bertsmith.examples import Example
 from bertsmith.model import Model
+from bertsmith.objectives.contrastive import Compare
 from bertsmith.objectives.objective import EncoderPass, Objective
 
 
@@ -38,15 +39,25 @@ class MultiObjective(nn.Module):
         return counts
 
     def forward(
-        self, example: Example, counts: Mapping[str, float | Tensor]
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+        self,
+        example: Example,
+        counts: Mapping[str, float | Tensor] | None,
+        compare: Compare | None = None,
+    ) -> Any:
         """The loss, each term divided by its count over the whole step; and the sums to report.
 
         The sums are loss and number of correct predictions of each term; and for each
         reported ratio, whose count is not known in advance, denominator and numerator.
+        Without counts, the texts that are to be compared with all others of the step; `compare`
+        is then how they compare.
         """
         states = any(objective.reads_states for objective in self.objectives)
-        encoder_pass = EncoderPass(self.model, example, states=states)
+        encoder_pass = EncoderPass(self.model, example, states=states, compare=compare)
+        if counts is None or compare is not None:
+            _ = encoder_pass.hidden  # first: both passes draw the same dropout
+        if counts is None:
+            (comparing,) = (one for one in self.objectives if one.compares)
+            return comparing.texts(encoder_pass, example)
         losses, sums = [], {}
         for objective in self.objectives:
             for term in objective.terms(encoder_pass, example):

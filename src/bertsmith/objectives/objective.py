@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -26,8 +26,11 @@ class LossTerm(NamedTuple):
 class EncoderPass:
     """One pass of a model over an example's batch, computed when it is first needed."""
 
-    def __init__(self, model: Model, example: Example, *, states: bool = False) -> None:
+    def __init__(
+        self, model: Model, example: Example, *, states: bool = False, compare: Any = None
+    ) -> None:
         self.model, self.example, self.batch = model, example, example.batch
+        self.compare = compare  # with all texts of the step, if there are more than the example's
         self.states = states  # whether the states of every depth are kept
         self.trace = Trace(states=states) if states else None
         self.outputs: dict[str, Tensor] = {}  # of heads at the example's masked tokens
@@ -68,6 +71,7 @@ class Objective(nn.Module):
     kind: ClassVar[str]  # the head it trains
     reads_states: ClassVar[bool] = False  # whether it needs the states of every depth
     format: ClassVar[str] = ""  # the data.format it needs: "next", "order"; "" is any
+    compares: ClassVar[bool] = False  # whether its loss compares all texts of a step
     # Whether a CUDA graph can replay it. If so, it runs on the device only, `before_step` does
     # nothing, and additional rows with targets of -100 do not change the loss.
     capturable: ClassVar[bool] = False

@@ -1,7 +1,5 @@
 """Next-sentence prediction (BERT) and sentence order (ALBERT)."""
 
-from __future__ import annotations
-
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
 from bertsmith.model import Config, HeadConfig, Model

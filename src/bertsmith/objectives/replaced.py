@@ -1,7 +1,5 @@
 """Replaced-token detection: a small generator fills the masks, the model detects what changed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Line charts as SVG: axes with ticks and units, a legend, reference lines; reliability."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -268,8 +266,8 @@ def axis_over(values: list[float], first: float, last: float, log: bool, loose: 
     if loose and not log:
         step = _round_step((high - low) / 5)
         low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
-    whole = not loose and all(float(value).is_integer() for value in values)
-    return Axis(low, high, first, last, log, whole)
+    integers = not loose and all(float(value).is_integer() for value in values)
+    return Axis(low, high, first, last, log, integers)
 
 
 def _reference(

@@ -1,7 +1,5 @@
 """Pages: self-contained HTML files with a content security policy."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Charts of named points as SVG: scatter plots with a Pareto front, and scores with intervals."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

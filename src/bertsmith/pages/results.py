@@ -1,14 +1,12 @@
 """Results as HTML for notebooks: bars, tables and marked texts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
 from bertsmith.pages.page import render
-from bertsmith.pages.tables import Part, bar_list, highlighted, table
+from bertsmith.pages.tables import MarkedPart, bar_list, highlighted, table
 
 
 def score_bars(title: str, scores: Iterable[tuple[str, float]]) -> str:
@@ -29,7 +27,7 @@ def marked_text(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
 
 def token_row(tokens: Iterable[tuple[str, int, bool]]) -> str:
     """Tokens side by side, each (token, id, is it unknown?) with its id below."""
-    parts = [Part(token, "bad" if bad else "label", str(id_)) for token, id_, bad in tokens]
+    parts = [MarkedPart(token, "bad" if bad else "label", str(id_)) for token, id_, bad in tokens]
     return _result("", parts, apart=True)
 
 
@@ -48,6 +46,10 @@ def _bars(scores: Iterable[tuple[str, float]]) -> Markup:
 
 
 def _result(
-    title: str, parts: Sequence[Part] = (), *, apart: bool = False, bodies: Sequence[Markup] = ()
+    title: str,
+    parts: Sequence[MarkedPart] = (),
+    *,
+    apart: bool = False,
+    bodies: Sequence[Markup] = (),
 ) -> str:
     return str(render("result.html", title=title, parts=parts, apart=apart, bodies=bodies))

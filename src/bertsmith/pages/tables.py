@@ -1,7 +1,5 @@
 """Tables as HTML: plain ones, bar lists, heat maps, confusion matrices, and texts with marks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -183,7 +181,7 @@ def _turned(names: Sequence[str]) -> bool:
     return len(names) > UPRIGHT or sum(map(len, names)) > 60
 
 
-class Part(NamedTuple):
+class MarkedPart(NamedTuple):
     """A part of a text: plain, or marked as `kind` with a note beside it or on hover."""
 
     text: str
@@ -192,7 +190,7 @@ class Part(NamedTuple):
     title: str = ""
 
 
-def highlighted(text: str, spans: Iterable[tuple[int, int, str, str]]) -> list[Part]:
+def highlighted(text: str, spans: Iterable[tuple[int, int, str, str]]) -> list[MarkedPart]:
     """Split a text at spans of (start, end, kind, note); text far from all spans is cut.
 
     Every character is shown once. Where spans overlap, the kind of the shortest is shown, and each
@@ -202,13 +200,13 @@ def highlighted(text: str, spans: Iterable[tuple[int, int, str, str]]) -> list[P
     low = max(0, min((span[0] for span in marked), default=0) - LONGEST // 2)
     high = min(len(text), max((span[1] for span in marked), default=LONGEST) + LONGEST // 2)
     edges = sorted({low, high, *(edge for span in marked for edge in span[:2])})
-    parts = [Part("…" if low else "")]
+    parts = [MarkedPart("…" if low else "")]
     for start, end in pairwise(edges):
         inside = [span for span in marked if span[0] <= start and end <= span[1]]
         shortest = min(inside, key=lambda span: span[1] - span[0], default=(0, 0, "", ""))
         notes = [note for _, stop, _, note in inside if stop == end and note]
-        parts.append(Part(text[start:end], shortest[2], ", ".join(notes)))
-    parts.append(Part("…" if high < len(text) else ""))
+        parts.append(MarkedPart(text[start:end], shortest[2], ", ".join(notes)))
+    parts.append(MarkedPart("…" if high < len(text) else ""))
     return [part for part in parts if part.text]
 
 

@@ -1,7 +1,5 @@
 """A simple baseline on the same files: TF-IDF for labels, the package's own vectors for pairs."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Sequence
@@ -62,19 +60,19 @@ def baseline(
 
 
 def verdict(
-    found: dict[str, Any] | None, scores: dict[str, dict[str, float] | None], metric: str
+    simple: dict[str, Any] | None, scores: dict[str, dict[str, float] | None], metric: str
 ) -> str:
     """A warning if the baseline is as good as the model or better; else empty."""
-    name = (found or {}).get("name", NAME)
+    name = (simple or {}).get("name", NAME)
     for split in ("test", "dev"):
         ours = (scores.get(split) or {}).get(metric)
         count = int((scores.get(split) or {}).get("count", FEW))
-        theirs = ((found or {}).get("scores", {}).get(split) or {}).get(metric)
+        theirs = ((simple or {}).get("scores", {}).get(split) or {}).get(metric)
         if ours is not None and theirs is not None:
             if count < FEW:
                 return f"{count} {split} examples are too few to compare with {name}"
             if theirs >= ours:
-                advice = SIMPLER if (found or {}).get("fitted") else ADVICE
+                advice = SIMPLER if (simple or {}).get("fitted") else ADVICE
                 scores_of_both = f"{split} {metric} {theirs:.4f} against {ours:.4f}"
                 return f"{name} is at least as good: {scores_of_both}; {advice}"
             return ""
@@ -133,9 +131,9 @@ def fitted_words(train: Dataset[Any], class_weights: str = "") -> Any:
             models[name] = _logistic(rows, applies, {True: with_label, False: without})
 
     def several(some: Sequence[Any]) -> list[Prediction]:
-        found = features.transform(_texts(some))
+        rows_of_features = features.transform(_texts(some))
         chosen = {
-            name: [one] * len(some) if isinstance(one, bool) else one.predict(found)
+            name: [one] * len(some) if isinstance(one, bool) else one.predict(rows_of_features)
             for name, one in models.items()
         }
         return [

@@ -1,7 +1,5 @@
 """The model card of a fine-tuned model: data, scores, settings and usage."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

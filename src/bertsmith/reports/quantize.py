@@ -1,7 +1,5 @@
 """`quantize`: a model in int8, measured beside its float32 original before it is written."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
@@ -41,7 +39,7 @@ class LayerError:
 
 
 @dataclass(frozen=True)
-class Proof:
+class QuantizationProof:
     """An int8 model beside its float32 original on the same data."""
 
     examples: int
@@ -61,7 +59,7 @@ class Quantized:
     out: str
     megabytes: tuple[float, float]  # of the weights before and after
     layers: list[LayerError]
-    proof: Proof | None
+    proof: QuantizationProof | None
 
     @property
     def float32(self) -> list[str]:
@@ -165,8 +163,8 @@ class Compared:
         else:
             kind = "text" if self.task.head is None else self.task.name
             portions = open_data(data, kind, **options).portions()
-            found = (one for part in portions for one in part.examples if one is not None)
-            self.examples = list(islice(found, limit or COMPARED))
+            examples = (one for part in portions for one in part.examples if one is not None)
+            self.examples = list(islice(examples, limit or COMPARED))
         texts = [text for one in self.examples for text in one.texts]
         self.texts = list(dict.fromkeys(texts))[:COMPARED]
         self.predicted = self._values(plain)
@@ -194,7 +192,7 @@ class Compared:
         vectors = embedding.embed(bert, self.texts)
         return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
-    def proof(self, int8: LoadedModel) -> Proof:
+    def proof(self, int8: LoadedModel) -> QuantizationProof:
         """Compare an int8 model with the original."""
         vectors = self._unit(int8)
         cosines = (vectors * self.vectors).sum(1)
@@ -204,11 +202,12 @@ class Compared:
         }
         if self.scored is None and not self.predicted:
             lost = 100 * (1 - float(cosines.mean()))
-            return Proof(len(self.texts), lost, "cosine", **about)
+            return QuantizationProof(len(self.texts), lost, "cosine", **about)
         if self.scored is None:
             about |= agreement(self.predicted, self._values(int8))
+            measure = "agreement" if "agreement" in about else "cosine"  # numbers are never equal
             lost = 100 * (1 - about.get("agreement", float(cosines.mean())))
-            return Proof(len(self.predicted), lost, "agreement", **about)
+            return QuantizationProof(len(self.predicted), lost, measure, **about)
         result = evaluate(int8, self.dataset)
         metric = self.scored.task.metrics(self.dataset)[0]
         paired = compare(self.scored, result, metric)
@@ -216,7 +215,7 @@ class Compared:
         scores = {"float32": self.scored.scores[metric], "int8": result.scores[metric]}
         scores |= {name: float(getattr(paired, name)) for name in ("difference", "low", "high")}
         lost = 100 * (scores["float32"] - scores["int8"])
-        return Proof(len(self.examples), lost, metric, scores, **about)
+        return QuantizationProof(len(self.examples), lost, metric, scores, **about)
 
 
 def agreement(before: Sequence[Any], after: Sequence[Any]) -> dict[str, float]:

@@ -1,7 +1,5 @@
 """report.html: the report of a fine-tuning run, or of an evaluation on a file."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +16,7 @@ from bertsmith.metrics.curves import PrecisionRecall, coverage, precision_recall
 from bertsmith.metrics.labels import known
 from bertsmith.metrics.numbers import ranks
 from bertsmith.pages import (
-    Part,
+    MarkedPart,
     Series,
     bar_list,
     class_bars,
@@ -48,29 +46,29 @@ KINDS = {"correct": "good", "missed": "label", "wrong": "bad"}
 
 
 def write_evaluation(
-    path: Path, found: Evaluation, model: str, metric: str, draws: int = 1000
+    path: Path, result: Evaluation, model: str, metric: str, draws: int = 1000
 ) -> None:
     """Write a page about one model on one file."""
-    between = asdict(interval(found, metric, draws))
+    between = asdict(interval(result, metric, draws))
     content = {
-        "task": found.dataset.task,
+        "task": result.dataset.task,
         "model": model,
         "metric": metric,
-        "files": {"test": {"file": found.dataset.path.name, "examples": len(found.dataset)}},
-        "scores": {"dev": None, "test": found.scores},
+        "files": {"test": {"file": result.dataset.path.name, "examples": len(result.dataset)}},
+        "scores": {"dev": None, "test": result.scores},
         "intervals": {"dev": None, "test": between if math.isfinite(between["low"]) else None},
         "over_seeds": {"dev": None, "test": None},
         "seeds": [],
         "sweep": [],
-        "notes": found.notes,
-        "ledger": dict(found.dataset.ledger.counts),
+        "notes": result.notes,
+        "ledger": dict(result.dataset.ledger.counts),
         "settings": {},
     }
-    write_text(path, report_page(content, found, None))
+    write_text(path, report_page(content, result, None))
 
 
 def report_page(
-    content: Mapping[str, Any], found: Evaluation | None, losses: Sequence[float] | None
+    content: Mapping[str, Any], result: Evaluation | None, losses: Sequence[float] | None
 ) -> str:
     """The page about a run whose scores and settings are `content`; `losses` of each step."""
     metric = content["metric"]
@@ -93,12 +91,12 @@ def report_page(
         curves=[] if losses is None else _curves(content, losses),
         training=training,
         sweep=table(("learning rate", "epochs", f"dev {readable(metric)}"), sweep) if sweep else "",
-        classes=_classes(found),
-        matrix=_matrix(found),
-        thresholds=[] if found is None else [*_precision_recall(found), *_coverage(found)],
-        calibration=_calibration(found),
-        numbers=[] if found is None else _numbers(found),
-        errors=None if found is None else _errors(found),
+        classes=_classes(result),
+        matrix=_matrix(result),
+        thresholds=[] if result is None else [*_precision_recall(result), *_coverage(result)],
+        calibration=_calibration(result),
+        numbers=[] if result is None else _numbers(result),
+        errors=None if result is None else _errors(result),
         ledger=content["ledger"],
         settings=_used(content),
     )
@@ -162,6 +160,13 @@ def _scores(content: Mapping[str, Any]) -> list[Any]:
             for one in content["seeds"]
         ]
         tables.append(table(("seed", *(f"{readable(metric)} ({name})" for name in splits)), seeds))
+    if average := content.get("average"):
+        rows = [(str(one["number"]), one["dev"]) for one in average["members"]]
+        rows += [
+            (f"average of {', '.join(map(str, one['members']))}", one["dev"])
+            for one in average["tried"]
+        ]
+        tables.append(table((average["of"], f"{readable(average['metric'])} (dev)"), rows))
     return tables
 
 
@@ -218,9 +223,9 @@ def _curves(content: Mapping[str, Any], losses: Sequence[float]) -> list[Any]:
     return drawn
 
 
-def _classes(found: Evaluation | None) -> Any:
+def _classes(result: Evaluation | None) -> Any:
     """Precision, recall and F1 of every label, or of every type of entity."""
-    scores = {} if found is None else found.task.per_class(found.dataset, found.values)
+    scores = {} if result is None else result.task.per_class(result.dataset, result.values)
     rows = [(name, one.precision, one.recall, one.f1, one.support) for name, one in scores.items()]
     if not rows:
         return None
@@ -235,19 +240,19 @@ def _classes(found: Evaluation | None) -> Any:
     }
 
 
-def _precision_recall(found: Evaluation) -> list[Any]:
+def _precision_recall(result: Evaluation) -> list[Any]:
     """Precision-recall curves of labels; of two labels, that of the positive one and its F1."""
-    outputs = [one.output.get("scores") for one in found.predictions]
+    outputs = [one.output.get("scores") for one in result.predictions]
     scores = [one for one in outputs if isinstance(one, dict)]
     if not scores or len(scores) < len(outputs):
         return []
     names = list(scores[0])
-    binary = found.task.positive(names)
+    binary = result.task.positive(names)
     if binary is not None:
         names = [binary]
     if len(names) > CURVES_OF:
         return []
-    labels = [found.task.label_of(example) for example in found.dataset.examples]
+    labels = [result.task.label_of(example) for example in result.dataset.examples]
     curves = {}
     for name in names:
         flags = [name == one if isinstance(one, str) else name in one for one in labels]
@@ -279,12 +284,12 @@ def _recall_chart(title: str, curves: Mapping[str, PrecisionRecall]) -> Any:
     )
 
 
-def _coverage(found: Evaluation) -> list[Any]:
+def _coverage(result: Evaluation) -> list[Any]:
     """Accuracy, and the fraction of examples that is left, over the lowest confidence."""
-    correct = found.task.correct(found.dataset, found.values)
+    correct = result.task.correct(result.dataset, result.values)
     if correct is None:
         return []
-    curve = coverage([one.confidence for one in found.predictions], correct)
+    curve = coverage([one.confidence for one in result.predictions], correct)
     lines = {"accuracy": curve.accuracy, "examples kept": curve.coverage}
     title, unit = "Accuracy above a confidence", "confidence threshold"
     return [_by_threshold(title, curve.thresholds, lines, unit)]
@@ -318,15 +323,15 @@ def _calibration(found: Evaluation | None) -> dict[str, Any] | None:
     }
 
 
-def _numbers(found: Evaluation) -> list[Any]:
+def _numbers(result: Evaluation) -> list[Any]:
     """Predicted numbers over their labels."""
-    labels = [found.task.label_of(example) for example in found.dataset.examples]
-    if not found.task.numeric or len(set(labels)) < 2:
+    labels = [result.task.label_of(example) for example in result.dataset.examples]
+    if not result.task.numeric or len(set(labels)) < 2:
         return []
-    pairs = list(zip(map(float, labels), map(float, found.values), strict=True))
-    what = found.task.measure or "prediction"
+    pairs = list(zip(map(float, labels), map(float, result.values), strict=True))
+    what = result.task.measure or "prediction"
     series = [Series(what, sorted(pairs)[:: max(1, len(pairs) // POINTS)], bare=True)]
-    if not found.task.measure:  # a cosine has another unit than the labels
+    if not result.task.measure:  # a cosine has another unit than the labels
         ends = (min(min(pair) for pair in pairs), max(max(pair) for pair in pairs))
         series.append(Series("label", [(end, end) for end in ends], quiet=True, color=7))
     return [line_chart("Predictions by label", series, x_label="label", y_label=what)]
@@ -335,10 +340,10 @@ def _numbers(found: Evaluation) -> list[Any]:
 # ------------------------------------------------------------------ confusion matrix
 
 
-def _matrix(found: Evaluation | None) -> dict[str, Any] | None:
+def _matrix(result: Evaluation | None) -> dict[str, Any] | None:
     """The matrix, and a few examples of every cell, which are hidden until one is chosen."""
-    sides = None if found is None else found.task.classes(found.dataset, found.values)
-    if found is None or sides is None:
+    sides = None if result is None else result.task.classes(result.dataset, result.values)
+    if result is None or sides is None:
         return None
     everything, names = known(*sides), _most_confused(*sides)
     counts = Counter(zip(*sides, strict=True))
@@ -359,7 +364,7 @@ def _matrix(found: Evaluation | None) -> dict[str, Any] | None:
         "confusions": _confusions(counts) if len(everything) > 2 else "",
         "left_out": len(everything) - len(names),
         "examples": [
-            {**_example(found, number), "cell": f"{row}-{column}"}
+            {**_example(result, number), "cell": f"{row}-{column}"}
             for (row, column), numbers in sorted(cells.items())
             for number in numbers[:size]
         ],
@@ -393,34 +398,34 @@ def _most_confused(labels: Sequence[str], predicted: Sequence[str]) -> list[str]
 # ------------------------------------------------------------------ examples
 
 
-def _errors(found: Evaluation) -> dict[str, Any]:
+def _errors(result: Evaluation) -> dict[str, Any]:
     """The worst errors, and how many there are in all."""
-    numbers = worst(found, len(found.dataset))
+    numbers = worst(result, len(result.dataset))
     return {
-        "numeric": found.task.numeric,
-        "examples": [_example(found, number) for number in numbers[:WORST]],
+        "numeric": result.task.numeric,
+        "examples": [_example(result, number) for number in numbers[:WORST]],
         "count": len(numbers),
-        "total": len(found.dataset),
+        "total": len(result.dataset),
     }
 
 
-def worst(found: Evaluation, most: int) -> list[int]:
+def worst(result: Evaluation, most: int) -> list[int]:
     """The errors: the wrongest first, and of those the ones with the highest confidence."""
     rows = []
-    correctness: Sequence[float] = found.correctness()
-    labels = [found.task.label_of(example) for example in found.dataset.examples]
-    if found.task.measure and len(set(labels)) > 1:
+    correctness: Sequence[float] = result.correctness()
+    labels = [result.task.label_of(example) for example in result.dataset.examples]
+    if result.task.measure and len(set(labels)) > 1:
         # Predictions and labels have different units: their ranks are compared.
-        correctness = (-abs(ranks(labels) - ranks(found.values))).tolist()
-    for number, (good, one) in enumerate(zip(correctness, found.predictions, strict=True)):
-        if good < found.task.perfect:
+        correctness = (-abs(ranks(labels) - ranks(result.values))).tolist()
+    for number, (good, one) in enumerate(zip(correctness, result.predictions, strict=True)):
+        if good < result.task.perfect:
             rows.append((good, -one.confidence, number))
     return [number for _, _, number in sorted(rows)[:most]]
 
 
-def _example(found: Evaluation, number: int) -> dict[str, Any]:
+def _example(result: Evaluation, number: int) -> dict[str, Any]:
     """An example as the page shows it: where it is, its texts with marks, label and prediction."""
-    return display_parts(found.task, found.dataset.examples[number], found.predictions[number])
+    return display_parts(result.task, result.dataset.examples[number], result.predictions[number])
 
 
 def display_parts(task: Task, example: Any, prediction: Prediction) -> dict[str, Any]:
@@ -445,6 +450,6 @@ def _kind(mark: Mark) -> str:
     return "" if mark.kind == "correct" else f"{mark.note} ({mark.kind})".strip()
 
 
-def _parts(passage: Passage) -> list[Part]:
+def _parts(passage: Passage) -> list[MarkedPart]:
     spans = [(one.start, one.end, KINDS[one.kind], _kind(one) or one.note) for one in passage.marks]
     return highlighted(passage.text, spans)

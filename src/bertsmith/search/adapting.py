@@ -1,4 +1,4 @@
-"""`adapt`: the model of an index, trained on its documents without labels, if the search gains."""
+"""`adapt`: a linear map of an index's vectors, learned without labels, if the search gains."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, zip_longest
@@ -15,39 +14,37 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
 
-from bertsmith.data.tables import Where
+from bertsmith.checkpoint.dense import IDENTITY, Dense
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import shuffled
-from bertsmith.finetuning import finetune
 from bertsmith.folders import check_replaceable, replace_directory
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.opening import open_model
 from bertsmith.search.build import Settings, add_documents, re_embed
-from bertsmith.search.encoder import Encoder, encoder_of
+from bertsmith.search.encoder import Encoder, Vectors, encoder_of
 from bertsmith.search.evaluate import Judgements, SearchScores, compare, evaluate_search
 from bertsmith.search.index import Index
-from bertsmith.search.mining import Question, mine
 from bertsmith.search.pairs import Pair, pairs_of
 from bertsmith.search.store import Stored
 from bertsmith.settings import picked, taking
 from bertsmith.settings.search import AdaptationSettings
-from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.similarity.reading import Related
-from bertsmith.tasks.similarity.task import TASK
-from bertsmith.tasks.splits import Splits
 
 MOST_PASSAGES = 50_000  # that pairs are made of
 HELD, MOST_HELD = 0.2, 400  # documents that are held out: a fraction, and the most
 FEWEST = 50  # pairs to train on, and documents that are held out
 OTHERS = 1600  # passages beside the held-out ones, among which they are to be found
-NEGATIVES = 1  # hard ones of each pair, beside the texts of the other pairs of a batch
-CUT = 300  # characters of a text that are trained on: whole passages take several times as long
-PASSES = 3.0  # time of a training step in forward passes
+COST = 1.3  # time of embedding a pair, in that of a passage
 PROVING = 0.15  # of the time: embedding the held-out passages with one of the models
-OVERHEAD = 0.4  # of the time: mining, and embedding the held-out passages again
+OVERHEAD = 0.4  # of the time: embedding the held-out passages again, and learning
 TIMED = 32  # texts by which the speed of the model is measured
-# More epochs, or a learning rate of 1e-4, lost on judged queries (all-MiniLM-L6-v2, Cranfield).
-BATCH, MOST_EPOCHS = 32, 2
-WIDTH, RATE = 384, 3e-5  # learning rate of a model of this width
+# Chosen on Cranfield's odd queries. At a temperature of 0.05 less than half is gained.
+TEMPERATURE, RATE, BATCH = 0.1, 0.3, 256  # RATE: learning rate times the width
+CHECKED, MOST_CHECKED = 0.1, 1024  # pairs that tell when to stop: a fraction, and the most
+MOST_STEPS, EVERY, PATIENCE = 1000, 20, 2  # PATIENCE: checks without a lower loss
 Say = Callable[[str], None]
 
 
@@ -91,13 +88,13 @@ def adapt(
     judgements: Judgements | None = None,
     device: str | None = None,
     say: Say = lambda text: None,
-    progress: bool | None = None,
     **given: Any,
 ) -> Adapted:
-    """Train the model of an index on pairs of texts from its documents; keep it if search gains.
+    """Adapt the model of an index to pairs of texts from its documents; keep it if search gains.
 
-    Documents that are held out, and judged queries if there are any, are searched with the old
-    model and the new one. Only if nDCG@10 of hybrid search rises by more than chance, the model is
+    A linear map of the model's vectors is learned, and stored as a `Dense` module. Documents that
+    are held out, and judged queries if there are any, are searched with the old model and the new
+    one. Only if nDCG@10 of hybrid search rises by more than chance, the model is
     written to `out`, and with `replace` the index is embedded with it. Judged queries decide where
     they are given.
     """
@@ -120,28 +117,18 @@ def adapt(
         texts = [row["text"] for row in held_out.rows[-TIMED:]]
         fitting = PROVING * settings.minutes * 60 / _seconds_to_embed(index, texts)
         held_out.shorten(int(fitting))
-        each = _seconds_to_embed(index, [text[:CUT] for text in texts])
         old = held_out.scores(work / "old", index.encoder, index.weights)
+        each = _seconds_to_embed(index, texts)
         seconds = settings.minutes * 60 * (1 - OVERHEAD) - 2 * (time.monotonic() - start)
-        chosen, epochs = _affordable(rest, each, seconds, settings.seed)
-        say(f"searching hard negatives of {len(chosen):,} pairs")
-        examples = _examples(index, chosen, held_out.passages)
-        say(f"training on {len(examples):,} pairs, epochs: {epochs}")
-        encoder = index.encoder
-        finetune(
-            _with_prompts(encoder, work / "start"),
-            Splits(Dataset(index.path, TASK.name, examples)),
-            model,
-            device=device,
-            own_settings=False,
-            progress=progress,
-            epochs=epochs,
-            learning_rate=settings.learning_rate
-            or RATE * WIDTH / encoder.model.checkpoint.config.width,
-            seed=settings.seed,
-            batch_size=BATCH,
-        )
+        chosen = _affordable(rest, each, seconds, settings.seed)
+        say(f"embedding {len(chosen):,} pairs")
+        asked = index.encoder.embed_queries([pair.query for _, pair in chosen])
+        texts_of = index.encoder.embed([pair.text for _, pair in chosen])
+        say("learning a linear map of the vectors")
+        owners = np.array([owner for owner, _ in chosen])
+        weight = learned_map(asked, texts_of, owners, settings.seed)
         stamp = index.about["model"]  # its prompts, and its way with long passages
+        _mapped(index.encoder, weight).save(model)
         adapted = encoder_of(stamp, model, device)
         new = held_out.scores(work / "new", adapted, index.weights)
         proofs = [_proof("held-out pairs", old, new)]
@@ -164,7 +151,7 @@ def adapt(
     return Adapted(
         gained,
         proofs,
-        dict(Counter(pair.kind for pair in chosen)),
+        dict(Counter(pair.kind for _, pair in chosen)),
         target if gained else None,
         gained and settings.replace,
         round(time.monotonic() - start, 1),
@@ -185,43 +172,72 @@ def _seconds_to_embed(index: Index, texts: list[str]) -> float:
 
 def _affordable(
     pairs: list[list[Pair]], each: float, seconds: float, seed: int
-) -> tuple[list[Pair], int]:
-    """As many pairs as can be trained on, where embedding a passage takes `each` seconds.
+) -> list[tuple[int, Pair]]:
+    """As many pairs as can be embedded, where a passage takes `each` seconds; with their document.
 
-    First one of each document, of different kinds, then another, and so on; then several
-    epochs.
+    First one of each document, of different kinds, then another, and so on.
     """
     order = np.argsort(shuffled(np.arange(len(pairs)), len(pairs), seed, "order"))
-    turned = [(pairs[place], turn % len(pairs[place])) for turn, place in enumerate(order)]
-    rounds = zip_longest(*(own[first:] + own[:first] for own, first in turned))
-    listed = [pair for pair in chain.from_iterable(rounds) if pair is not None]
-    count = max(FEWEST, int(seconds / (each * PASSES * (1 + NEGATIVES))))
-    return listed[:count], min(MOST_EPOCHS, max(1, count // len(listed)))
+    turned = [(int(place), turn % len(pairs[place])) for turn, place in enumerate(order)]
+    own = ([(place, pair) for pair in pairs[place][n:] + pairs[place][:n]] for place, n in turned)
+    listed = [one for one in chain.from_iterable(zip_longest(*own)) if one is not None]
+    return listed[: max(FEWEST, int(seconds / (each * COST)))]
 
 
-def _examples(index: Index, pairs: list[Pair], held: frozenset[int]) -> list[Related]:
-    """Pairs with their hard negatives, none of which is of a `held` passage."""
-    questions = [Question(pair.query, (pair.text,), (), pair.passages | held) for pair in pairs]
-    examples = []
-    for number, row in enumerate(mine(index, questions, negatives=NEGATIVES), 1):
-        near, *far = (text[:CUT] for text in (*row["positive"], *row["negative"]))
-        where = Where(str(index.path), number, "pair")
-        first = far[0] if far else None
-        examples.append(Related(row["anchor"], near, first, where, (), tuple(far[1:])))
-    return examples
+def learned_map(queries: Vectors, texts: Vectors, owners: Any, seed: int = 0) -> Tensor:
+    """The linear map (D, D) by which queries (N, D) are nearest to their texts (N, D).
+
+    Each query is to find its text among those of a step, and each text its query; texts of one
+    owner are no negatives of one another. Pairs of some owners are not learned: when their loss
+    does not fall any more, the map with the lowest one is kept, which may be the identity.
+    """
+    rows, order = torch.from_numpy(np.stack([queries, texts])), torch.from_numpy(owners)
+    last = np.unique(owners)[-max(1, int(CHECKED * len(np.unique(owners)))) :]
+    kept_out = torch.from_numpy(np.isin(owners, last))
+    checks, learned = kept_out.nonzero().flatten()[:MOST_CHECKED], (~kept_out).nonzero().flatten()
+    generator = torch.Generator().manual_seed(seed)
+    identity = torch.eye(rows.shape[-1])
+    change = torch.zeros_like(identity, requires_grad=True)
+    optimizer = torch.optim.AdamW([change], lr=RATE / len(identity), weight_decay=0.0)
+
+    def loss(chosen: Tensor) -> Tensor:
+        one, two = F.normalize(rows[:, chosen] @ (identity + change).T, dim=-1)
+        same = order[chosen][:, None] == order[chosen]
+        same.fill_diagonal_(False)
+        scores = (one @ two.T / TEMPERATURE).masked_fill(same, float("-inf"))
+        own = torch.arange(len(chosen))
+        return (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own)) / 2
+
+    best, lowest, waited = identity, float("inf"), 0
+    for step in range(MOST_STEPS + 1):
+        if step % EVERY == 0:
+            with torch.no_grad():
+                now = float(loss(checks))
+            waited = 0 if now < lowest else waited + 1
+            if now < lowest:
+                best, lowest = identity + change.detach(), now
+            if waited == PATIENCE:
+                break
+        optimizer.zero_grad()
+        loss(
+            learned[torch.randint(len(learned), (BATCH,), generator=generator).unique()]
+        ).backward()
+        optimizer.step()
+    return best
 
 
-def _with_prompts(encoder: Encoder, folder: Path) -> str | Path:
-    """The model of an index, or a copy in a folder if the index has prompts of its own."""
-    sentence = encoder.model.sentence
-    if not any(encoder.prompts) or encoder.prompts == sentence.search_prompts:
-        return encoder.name
-    query, document = (prompt or "" for prompt in encoder.prompts)
-    prompts = {**sentence.prompts, "query": query, "document": document}
-    bert = copy(encoder.model)
-    bert.sentence = replace(sentence, more={**sentence.more, "prompts": prompts})
-    bert.save(folder)
-    return folder
+def _mapped(encoder: Encoder, weight: Tensor) -> LoadedModel:
+    """The model of an index with a linear map after its vectors, and the prompts of the index."""
+    bert = open_model(encoder.name, device="cpu", progress=False)
+    # An index of shorter vectors: the map reads the elements that are kept.
+    wide = F.pad(weight, (0, bert.vector_width - weight.shape[1]))
+    dense, more = (*bert.sentence.dense, Dense(wide, None, IDENTITY)), bert.sentence.more
+    if any(encoder.prompts):
+        query, document = (prompt or "" for prompt in encoder.prompts)
+        prompts = {**bert.sentence.prompts, "query": query, "document": document}
+        more = {**more, "prompts": prompts}
+    bert.sentence = replace(bert.sentence, dense=dense, more=more)
+    return bert
 
 
 def _documents(index: Index) -> list[list[Stored]]:

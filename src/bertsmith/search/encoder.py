@@ -88,9 +88,13 @@ class Encoder:
         """Unit vectors (N, D) of documents; long ones are read in windows, or cut."""
         return self._embed(list(texts), self.prompts[1])
 
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors (N, D) of queries."""
+        return self._embed(list(texts), self.prompts[0])
+
     def embed_query(self, text: str) -> Vectors:
         """The unit vector (D,) of a query."""
-        return self._embed([text], self.prompts[0])[0]
+        return self.embed_queries([text])[0]
 
     def _embed(self, texts: list[str], prompt: str | None) -> Vectors:
         from bertsmith.tasks.embedding import embed

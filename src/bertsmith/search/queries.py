@@ -102,17 +102,17 @@ class IndexModel:
 
 
 class QueryEncoder:
-    """The one ModernBERT layer of bertsmith-embed, for texts that fit into it."""
+    """A ModernBERT without local layers, for texts that fit into it: what bertsmith-embed is."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path = DIRECTORY) -> None:
         from safetensors import safe_open
 
         from bertsmith.tokenizer import Tokenizer
 
-        self.hash = files_hash({DIRECTORY})
-        self.settings = read_json(DIRECTORY / "config.json")
-        self.tokenizer = Tokenizer.load(DIRECTORY, family=self.settings["model_type"])
-        self.file: Any = safe_open(DIRECTORY / "model.safetensors", framework="np")
+        self.hash = files_hash({directory})
+        self.settings = read_json(directory / "config.json")
+        self.tokenizer = Tokenizer.load(directory, family=self.settings["model_type"])
+        self.file: Any = safe_open(directory / "model.safetensors", framework="np")
         self.weights: dict[str, Vectors] = {}  # all but the table of tokens, when first used
 
     def embed(self, text: str) -> Vectors | None:
@@ -123,17 +123,20 @@ class QueryEncoder:
         table = self.file.get_slice("embeddings.tok_embeddings.weight")
         rows = np.concatenate([table[number : number + 1] for number in ids]).astype(np.float32)
         x = self._normed(rows, "embeddings.norm")
-        x = x + self._attended(x)
-        up, gate = np.split(self._linear(self._normed(x, "layers.0.mlp_norm"), "mlp.Wi"), 2, axis=1)
-        x = x + self._linear(up * (1 + ERF(up / math.sqrt(2))) / 2 * gate, "mlp.Wo")
+        for number in range(self.settings["num_hidden_layers"]):
+            at = f"layers.{number}."
+            x = x + self._attended(self._normed(x, at + "attn_norm") if number else x, at)
+            wide = self._linear(self._normed(x, at + "mlp_norm"), at + "mlp.Wi")
+            up, gate = np.split(wide, 2, axis=1)
+            x = x + self._linear(up * (1 + ERF(up / math.sqrt(2))) / 2 * gate, at + "mlp.Wo")
         mean: Vectors = self._normed(x, "final_norm").mean(0)
         return mean / np.maximum(np.linalg.norm(mean), np.float32(1e-12))
 
-    def _attended(self, x: Vectors) -> Vectors:
+    def _attended(self, x: Vectors, at: str) -> Vectors:
         """(T, D) → (T, D): softmax attention with rotary positions."""
         heads = self.settings["num_attention_heads"]
         width = x.shape[1] // heads
-        projected = self._linear(x, "attn.Wqkv").reshape(len(x), 3, heads, width)
+        projected = self._linear(x, at + "attn.Wqkv").reshape(len(x), 3, heads, width)
         q, k, v = projected.transpose(1, 2, 0, 3)  # (H, T, d) each
         speeds = self.settings["global_rope_theta"] ** (-np.arange(0, width, 2) / width)
         angles = np.tile(np.outer(np.arange(len(x)), speeds), 2)
@@ -145,10 +148,10 @@ class QueryEncoder:
         scores = q @ k.transpose(0, 2, 1) / np.float32(math.sqrt(width))
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         mixed = (weights / weights.sum(-1, keepdims=True)) @ v
-        return self._linear(mixed.transpose(1, 0, 2).reshape(x.shape), "attn.Wo")
+        return self._linear(mixed.transpose(1, 0, 2).reshape(x.shape), at + "attn.Wo")
 
     def _linear(self, x: Vectors, name: str) -> Vectors:
-        result: Vectors = x @ self._weight(f"layers.0.{name}").T
+        result: Vectors = x @ self._weight(name).T
         return result
 
     def _normed(self, x: Vectors, name: str) -> Vectors:

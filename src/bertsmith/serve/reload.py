@@ -8,12 +8,14 @@ mistake in the file changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from fastapi import FastAPI
 
-from bertsmith.checkpoint import model_hash
+from bertsmith.checkpoint import locate, model_hash
+from bertsmith.checkpoint.lora import share
 from bertsmith.cpu import int8_weights
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
@@ -98,6 +100,7 @@ class Site:
                 sha, known = model_hash(place.path), self.served.get(name)
                 if known is None or (known.place, known.sha) != (place, sha):
                     bert = self.open_model(place)
+                    self._share(bert, place, [*self.served.values(), *opened])
                     original = self._original(place, bert) if settings.canary else None
                     known = self.launcher.launch(name, bert, settings, original, sha, place)
                 opened.append(known)
@@ -113,6 +116,16 @@ class Site:
         for one in models:
             metrics.queue(one.name, one.batcher)
         return Work(models, settings, metrics, plan.keys)
+
+    def _share(self, bert: LoadedModel, place: Place, others: Sequence[ServedModel]) -> None:
+        """Adapters of one model share its weights, unless these are packed for a CPU."""
+        first = next(bert.model.parameters())
+        packed = first.device.type == "cpu" and first.dtype != torch.float32
+        if packed or int8_weights(bert.model):
+            return
+        count = share(bert.checkpoint, locate(place.path), [one.bert.checkpoint for one in others])
+        if count:
+            LOG.info("adapter", extra={"entry": {"path": place.path, "shared_parameters": count}})
 
     def _original(self, place: Place, bert: LoadedModel) -> LoadedModel | None:
         """The float32 model that the canary compares an int8 model with."""

@@ -15,7 +15,7 @@ SPLITS = ("train", "held_out")
 
 
 @dataclass(frozen=True)
-class Settings:
+class CorpusSettings:
     """How documents are read, cleaned, chosen and stored."""
 
     documents: str = setting(

@@ -102,8 +102,8 @@ class FinetuningSettings:
     max_length: int = setting(
         0, "Tokens in a window, in training and in use.", ge=0, le=MANY, usual="the model's"
     )
-    dtype: Literal["float32", "bfloat16"] = setting(
-        "float32", "Data type of the computation; weights are float32."
+    dtype: Literal["float32", "bfloat16", "float16"] = setting(
+        "float32", "Data type of the computation; weights are float32. float16: with loss scaling."
     )
     checkpointing: bool = setting(
         False, "Recompute activations to save memory.", option="--gradient-checkpointing"
@@ -138,6 +138,9 @@ class TrialSettings:
         ge=0,
         le=100,
         usual="none",
+    )
+    average: bool = setting(
+        False, "Average the weights of seeds, or of epochs of one, where dev scores are higher."
     )
     sweep: bool = setting(False, "Try learning rates × epochs; keep the best.")
     sweep_rates: Sequence[float] = setting(

@@ -133,7 +133,6 @@ class AdaptationSettings:
     """How the model of an index is adapted to its documents."""
 
     minutes: float = setting(10.0, "Time for training and comparing, roughly.", ge=0.1, le=10_000)
-    learning_rate: float = setting(0.0, "Peak learning rate; 0: by the model's width.", ge=0, le=1)
     seed: int = setting(0, "Seed of the pairs and of the training.", ge=0, le=10**9)
     replace: bool = setting(
         False, "Embed the index with the adapted model, if the search gains by it."

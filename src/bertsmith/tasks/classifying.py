@@ -1,7 +1,5 @@
 """Classify: the labels of texts with their scores, from any model with a classification head."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, overload

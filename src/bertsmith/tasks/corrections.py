@@ -5,8 +5,6 @@ A line is {"file", "number", "sum", "label", "decision", "to"}: `decision` is "k
 never meets another row.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace

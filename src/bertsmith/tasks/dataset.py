@@ -1,7 +1,5 @@
 """Examples of one task: their labels by name, and the columns that they were read from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,7 +1,5 @@
 """One vector for each text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """Scores of a model on labelled data, with intervals, and paired comparisons."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from copy import copy

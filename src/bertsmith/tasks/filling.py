@@ -1,7 +1,5 @@
 """Fill masks: the most probable tokens at each mask."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate

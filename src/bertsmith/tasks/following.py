@@ -1,7 +1,5 @@
 """The probability that one text follows another: next-sentence and sentence-order heads."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload

@@ -1,7 +1,5 @@
 """The tasks that are there: every folder (or file) of this room that has one, found by looking."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Benchmarks in their official layouts: GLUE's tasks and the locations of their files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

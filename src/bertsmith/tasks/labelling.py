@@ -3,8 +3,6 @@
 A reading has one such value, `labelling`; the page and the file of labels ask nothing else of it.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Shared parts of classification, multilabel and regression: windows and training."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 

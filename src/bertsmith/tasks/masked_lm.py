@@ -1,13 +1,11 @@
 """Masked-LM scores of a model on plain text: loss, accuracy, perplexity, pseudo-perplexity."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -17,12 +15,10 @@ from bertsmith.batch import Batch
 from bertsmith.data.streams import Stream, suffix_of
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Masking, Sequences
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Model
 from bertsmith.tasks.read import known_formats, open_data, task_of_format
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
 
 CHARACTERS, TOKENS = 1 << 20, 1 << 19  # that are held at once
 ROWS = 4096  # logits that are computed at once
@@ -39,7 +35,7 @@ class MaskedWindow:
 
 
 @dataclass
-class Sums:
+class PredictionSums:
     """Sums over predictions."""
 
     loss: float = 0.0
@@ -72,7 +68,7 @@ def score_masked_lm(
         raise BertsmithError(f"this model has no masked-LM head to score (its heads: {has})")
     masking = Masking(bert.tokenizer, rate=rate, seed=seed)
     seen = {"texts": 0, "tokens": 0, "unknown": 0}
-    sums, alone, first = Sums(), Sums(), 0
+    sums, alone, first = PredictionSums(), PredictionSums(), 0
     most = TOKENS * len(bert.devices)
     for windows in grouped(_windows(bert, texts, seen), most, lambda one: len(one.ids)):
         _score(bert, masked_windows(windows, masking, first), sums, progress)
@@ -184,7 +180,7 @@ def _windows(bert: LoadedModel, texts: Iterable[str], seen: dict[str, int]) -> I
 
 
 def _score(
-    bert: LoadedModel, windows: list[MaskedWindow], sums: Sums, progress: bool | None
+    bert: LoadedModel, windows: list[MaskedWindow], sums: PredictionSums, progress: bool | None
 ) -> None:
     """Add the scores of all masked tokens."""
     # Longest first, as they are encoded: sums are then added in the order of the batches.

@@ -1,7 +1,5 @@
 """`read_data` and `open_data`: any source → examples, all at once or in portions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +9,7 @@ from bertsmith.data.columns import Finder
 from bertsmith.data.delimited import Headings
 from bertsmith.data.predictions import Records
 from bertsmith.data.sources import Options, source_tables
-from bertsmith.data.tables import PORTION, Layout, Table
+from bertsmith.data.tables import PORTION, FileLayout, Table
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.ledger import Ledger
 from bertsmith.tasks.cells import (
@@ -175,7 +173,7 @@ class Data:
     def _finder(self, table: Table, given: Mapping[str, str], reading: Reading) -> Finder:
         return Finder(table, given, {**known_roles(), **reading.roles})
 
-    def _layout(self, table: Table) -> tuple[Reading, Layout]:
+    def _layout(self, table: Table) -> tuple[Reading, FileLayout]:
         """The layout of a table and the reading that has it, which must be that of the task."""
         every = ((one, layout) for one in readings().values() for layout in one.layouts)
         reading, layout = next(pair for pair in every if pair[1].name == table.layout)
@@ -256,7 +254,7 @@ def known_headings() -> Headings:
     return Headings(known, LABEL_VALUES)
 
 
-def known_layouts() -> tuple[Layout, ...]:
+def known_layouts() -> tuple[FileLayout, ...]:
     """The file formats that have examples of one task only."""
     return tuple(layout for one in readings().values() for layout in one.layouts)
 

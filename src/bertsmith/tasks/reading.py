@@ -3,8 +3,6 @@
 `tasks/NAME/reading.py` has one `READING`; a task that has none cannot be learned from files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -12,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from bertsmith.data.columns import Finder
 from bertsmith.data.predictions import Records
-from bertsmith.data.tables import Layout, Row, Table, Where
+from bertsmith.data.tables import FileLayout, Row, Table, Where
 from bertsmith.ledger import Ledger
 from bertsmith.tasks.labelling import Labelling
 
@@ -107,7 +105,9 @@ class Reading:
     roles: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})  # → known names
     headings: ClassVar[frozenset[str]] = frozenset()  # other known names of columns
     target: ClassVar[str] = ""  # the role of labels or scores that another column could have
-    layouts: ClassVar[tuple[Layout, ...]] = ()  # file formats that have examples of this task only
+    layouts: ClassVar[
+        tuple[FileLayout, ...]
+    ] = ()  # file formats that have examples of this task only
     # Formats of predictions other than tables.
     records: ClassVar[Records] = MappingProxyType({})
     classes: ClassVar[bool] = False  # are labels names of classes of whole texts?

@@ -1,7 +1,5 @@
 """All uses by verb, all tasks by name; and which task a model was trained for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from bertsmith.errors import BertsmithError

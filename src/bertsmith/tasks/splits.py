@@ -1,7 +1,5 @@
 """Training, dev and test data of a run, and the automatic hold-out."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,22 +1,17 @@
 """Predictions for the rows of any source, portion by portion, in bounded memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bertsmith.data.predictions import merged, open_predictions
 from bertsmith.data.tables import PORTION
-from bertsmith.tasks.predict import predict
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.tasks.read import Data, open_data
 from bertsmith.tasks.registry import task_of
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
-    from bertsmith.tasks.task import Task
+from bertsmith.tasks.task import Prediction, Task
 
 FEW = 32  # examples at once that are explained, which takes long
 
@@ -105,3 +100,14 @@ def predict_source(
             if writer is not None:
                 writer.write(portion.rows)
             yield from portion.rows
+
+
+def predict(
+    bert: LoadedModel, examples: Sequence[Any], top: int = 1, task: Task | None = None
+) -> list[Prediction]:
+    """A prediction for every example; of answers, `output` holds the `top` best."""
+    if not examples:
+        return []
+    task = task or task_of(bert)
+    task.demand_kind(examples[0])
+    return task.predict(bert, examples, top)

@@ -1,7 +1,5 @@
 """The interface between tasks and the fine-tuning loop: items, targets and loss."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence

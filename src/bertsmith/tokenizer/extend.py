@@ -1,7 +1,5 @@
 """Extend a vocabulary with words of text files."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter
@@ -61,8 +59,8 @@ def extend(
     with guarded("the vocabulary cannot be extended"):
         _settle(content)
         added = ADD[tokenizer.kind](content["model"], chosen, tokenizer.size, words.total())
-        made = Backend.from_str(json.dumps(content))
-    return Tokenizer(tokenizer.parts._replace(backend=made)), added
+        extended = Backend.from_str(json.dumps(content))
+    return Tokenizer(tokenizer.parts._replace(backend=extended)), added
 
 
 def _settle(content: dict[str, Any]) -> None:
@@ -82,7 +80,7 @@ def _choose(
     tokenizer: Tokenizer, words: Counter[str], count: int, least: int, ledger: Ledger
 ) -> list[tuple[str, int, list[Any]]]:
     """The words that save most, each with its count and pieces."""
-    found = []
+    candidates = []
     special = tokenizer.special_ids
     for word, times in words.items():
         if times < least or len(word) > LONGEST or not any(map(str.isalpha, word)):
@@ -91,9 +89,9 @@ def _choose(
         if any(piece.id in special for piece in pieces):
             ledger.note("words of unknown characters, which cannot be added")
         elif len(pieces) > 1:
-            found.append((word, times, pieces))
-    found.sort(key=lambda one: (-one[1] * (len(one[2]) - 1), one[0]))
-    return found[:count]
+            candidates.append((word, times, pieces))
+    candidates.sort(key=lambda one: (-one[1] * (len(one[2]) - 1), one[0]))
+    return candidates[:count]
 
 
 def _add_wordpiece(

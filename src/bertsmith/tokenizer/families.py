@@ -1,7 +1,5 @@
 """Differences between the families' tokenizers, as data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
@@ -38,7 +36,7 @@ ANGLES: dict[Role, str] = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class PipelineSettings:
     """What tokenizer_config.json may say about a pipeline; None leaves it to the family."""
 
     lowercase: bool | None = None
@@ -68,7 +66,7 @@ class Marks(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Family:
+class TokenizerFamily:
     """One family's tokenizer. Roles in `first` open a learned vocabulary, those in `last` end it.
 
     A role in `last` that a vocabulary file lacks is appended to it: DeBERTa's SentencePiece
@@ -77,8 +75,8 @@ class Family:
 
     name: str
     kind: Kind
-    pipeline: Callable[[Settings], Pipeline]
-    finish: Callable[[Marks, Settings], PostProcessor]
+    pipeline: Callable[[PipelineSettings], Pipeline]
+    finish: Callable[[Marks, PipelineSettings], PostProcessor]
     tokens: Mapping[Role, str]
     first: tuple[Role, ...]
     last: tuple[Role, ...] = ()
@@ -87,11 +85,11 @@ class Family:
     mask_takes_space: bool = False  # "is <mask>" is two tokens, not three
 
 
-def _lowercase(settings: Settings) -> list[Normalizer]:
+def _lowercase(settings: PipelineSettings) -> list[Normalizer]:
     return [normalizers.Lowercase()] if settings.lowercase else []
 
 
-def wordpiece(settings: Settings) -> Pipeline:
+def wordpiece(settings: PipelineSettings) -> Pipeline:
     """Return BERT's pipeline: clean, split at spaces, punctuation and Chinese characters."""
     normalizer = normalizers.BertNormalizer(
         clean_text=True,
@@ -103,20 +101,20 @@ def wordpiece(settings: Settings) -> Pipeline:
     return Pipeline(normalizer, pre_tokenizers.BertPreTokenizer(), decoder)
 
 
-def byte_level(settings: Settings) -> Pipeline:
+def byte_level(settings: PipelineSettings) -> Pipeline:
     """Return RoBERTa's pipeline: bytes spelled as characters, a word keeps the space before it."""
     steps = _lowercase(settings)
     split = pre_tokenizers.ByteLevel(add_prefix_space=bool(settings.prefix_space))
     return Pipeline(normalizers.Sequence(steps) if steps else None, split, decoders.ByteLevel())
 
 
-def composed_byte_level(settings: Settings) -> Pipeline:
+def composed_byte_level(settings: PipelineSettings) -> Pipeline:
     """Return ModernBERT's pipeline: as RoBERTa's, on composed characters."""
     normalizer = normalizers.Sequence([normalizers.NFC(), *_lowercase(settings)])
     return byte_level(settings)._replace(normalizer=normalizer)
 
 
-def albert(settings: Settings) -> Pipeline:
+def albert(settings: PipelineSettings) -> Pipeline:
     """Return ALBERT's pipeline: plain quotes, no accents, the charsmap, one ▁ before each word."""
     steps: list[Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
     if not settings.keep_accents:
@@ -130,7 +128,7 @@ def albert(settings: Settings) -> Pipeline:
     return Pipeline(normalizers.Sequence(steps), split, _spm_decoder(settings, scheme))
 
 
-def deberta_v2(settings: Settings) -> Pipeline:
+def deberta_v2(settings: PipelineSettings) -> Pipeline:
     """Return the DeBERTa-v2 pipeline, with the normalization of its SentencePiece file.
 
     Version 5 of transformers leaves that out, and reads ½ and ligatures as [UNK]; version 4 and
@@ -147,7 +145,7 @@ def deberta_v2(settings: Settings) -> Pipeline:
     return Pipeline(normalizers.Sequence(steps), pre_tokenizers.Sequence(splits), decoder)
 
 
-def _spm_decoder(settings: Settings, scheme: str) -> decoders.Decoder:
+def _spm_decoder(settings: PipelineSettings, scheme: str) -> decoders.Decoder:
     decoder: decoders.Decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
     if settings.byte_fallback:
         return decoders.Sequence([decoders.ByteFallback(), decoder])
@@ -169,7 +167,7 @@ def spm_normalizers(rules: Normalization) -> list[Normalizer]:
     return steps
 
 
-def bert_pairs(marks: Marks, settings: Settings) -> PostProcessor:
+def bert_pairs(marks: Marks, settings: PipelineSettings) -> PostProcessor:
     """Return [CLS] A [SEP] B [SEP], the second text and its [SEP] in segment 1."""
     cls, sep = marks.cls[0], marks.sep[0]
     return processors.TemplateProcessing(
@@ -179,18 +177,18 @@ def bert_pairs(marks: Marks, settings: Settings) -> PostProcessor:
     )
 
 
-def roberta_pairs(marks: Marks, settings: Settings) -> PostProcessor:
+def roberta_pairs(marks: Marks, settings: PipelineSettings) -> PostProcessor:
     """Return <s> A </s></s> B </s>, with offsets that leave out the space before a word."""
     prefix_space = bool(settings.prefix_space)
     return processors.RobertaProcessing(marks.sep, marks.cls, settings.trim_offsets, prefix_space)
 
 
-def unmarked(marks: Marks, settings: Settings) -> PostProcessor:
+def unmarked(marks: Marks, settings: PipelineSettings) -> PostProcessor:
     """Return the texts as they are, with no special token around them."""
     return processors.TemplateProcessing(single="$A:0", pair="$A:0 $B:0", special_tokens=[])
 
 
-BERT = Family(
+BERT = TokenizerFamily(
     name="bert",
     kind="wordpiece",
     pipeline=wordpiece,
@@ -199,7 +197,7 @@ BERT = Family(
     first=("pad", "unk", "cls", "sep", "mask"),
     lowercase=True,
 )
-ROBERTA = Family(
+ROBERTA = TokenizerFamily(
     name="roberta",
     kind="bpe",
     pipeline=byte_level,
@@ -210,7 +208,7 @@ ROBERTA = Family(
     segments=False,
     mask_takes_space=True,
 )
-ALBERT = Family(
+ALBERT = TokenizerFamily(
     name="albert",
     kind="unigram",
     pipeline=albert,
@@ -229,7 +227,7 @@ DEBERTA = replace(
     first=("pad", "cls", "sep", "unk"),
     segments=True,
 )
-DEBERTA_V2 = Family(
+DEBERTA_V2 = TokenizerFamily(
     name="deberta-v2",
     kind="unigram",
     pipeline=deberta_v2,
@@ -259,7 +257,7 @@ MPNET = replace(
 )
 
 # By the name that config.json calls model_type. The first of a kind stands for the kind.
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, TokenizerFamily] = {
     family.name: family
     for family in (
         BERT,
@@ -279,7 +277,7 @@ STATIC = replace(BERT, name="static", segments=False, finish=unmarked)
 NAMED = {**FAMILIES, STATIC.name: STATIC}
 
 
-def named(name: str) -> Family:
+def named(name: str) -> TokenizerFamily:
     """Return the family of a name."""
     if name not in NAMED:
         near = nearest(name, FAMILIES)
@@ -287,12 +285,12 @@ def named(name: str) -> Family:
     return NAMED[name]
 
 
-def of_kind(kind: Kind) -> Family:
+def of_kind(kind: Kind) -> TokenizerFamily:
     """Return the family that stands for a kind of vocabulary."""
     return next(family for family in FAMILIES.values() if family.kind == kind)
 
 
-def fitting(kind: Kind, vocabulary: Collection[str]) -> Family | None:
+def fitting(kind: Kind, vocabulary: Collection[str]) -> TokenizerFamily | None:
     """Return the first family of a kind whose special tokens a vocabulary holds.
 
     Files may leave the mask to their checkpoints, and byte-level ones need no unknown token.
@@ -304,7 +302,7 @@ def fitting(kind: Kind, vocabulary: Collection[str]) -> Family | None:
     return None
 
 
-def special_tokens(family: Family) -> dict[Role, AddedToken]:
+def special_tokens(family: TokenizerFamily) -> dict[Role, AddedToken]:
     """Return a family's special tokens in the order of their ids in a learned vocabulary."""
     return {
         role: AddedToken(
@@ -319,8 +317,8 @@ def special_tokens(family: Family) -> dict[Role, AddedToken]:
 
 def assemble(
     model: Model,
-    family: Family,
-    settings: Settings,
+    family: TokenizerFamily,
+    settings: PipelineSettings,
     specials: Mapping[Role, AddedToken],
     added: Iterable[AddedToken] = (),
 ) -> Backend:

@@ -1,7 +1,5 @@
 """Exceptions of the `tokenizers` library as one-line errors."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

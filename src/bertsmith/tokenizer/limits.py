@@ -4,8 +4,6 @@ The library does whatever a file says: a dozen `Replace` rules that each double 
 gigabyte of a sentence, and a template may put thousands of tokens around it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Lines of text files, plain or compressed, in bounded memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from encodings.utf_8_sig import IncrementalDecoder
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Readers of published tokenizers: tokenizer.json, vocab.txt, vocab.json, *.model."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -23,10 +21,10 @@ from bertsmith.tokenizer.families import (
     KINDS,
     NAMED,
     ROLES,
-    Family,
     Kind,
+    PipelineSettings,
     Role,
-    Settings,
+    TokenizerFamily,
     assemble,
     fitting,
     named,
@@ -72,7 +70,7 @@ class Beside(NamedTuple):
 
     config: dict[str, Any]  # tokenizer_config.json, with special_tokens_map.json merged in
     added: dict[str, tuple[int, AddedToken]]
-    family: Family | None
+    family: TokenizerFamily | None
     notes: list[str]
 
 
@@ -137,7 +135,7 @@ def _object(path: Path) -> dict[str, Any]:
 # ------------------------------------------------------------------ what lies beside
 
 
-def _beside(folder: Path, family: Family | None) -> Beside:
+def _beside(folder: Path, family: TokenizerFamily | None) -> Beside:
     config = _object(folder / "tokenizer_config.json")
     listed = _object(folder / "added_tokens.json")
     if "added_tokens_decoder" not in config:  # before 2023, tokens were spread over three files
@@ -145,15 +143,15 @@ def _beside(folder: Path, family: Family | None) -> Beside:
     with guarded(f"the added tokens in {folder} cannot be read"):
         if "added_tokens_decoder" in config:
             decoder = config["added_tokens_decoder"].items()
-            found = [(_id(index), _added_token(value)) for index, value in decoder]
+            numbered = [(_id(index), _added_token(value)) for index, value in decoder]
         else:
             special = _stated(config).values()
-            found = [
+            numbered = [
                 (_id(index), AddedToken(token, normalized=token not in special))
                 for token, index in listed.items()
             ]
-        found.sort(key=lambda entry: entry[0])
-        added = {token.content: (index, token) for index, token in found}
+        numbered.sort(key=lambda entry: entry[0])
+        added = {token.content: (index, token) for index, token in numbered}
     return Beside(config, added, family or _declared(folder, config), [])
 
 
@@ -164,7 +162,7 @@ def _id(value: object) -> int:
     return number
 
 
-def _declared(folder: Path, config: Mapping[str, Any]) -> Family | None:
+def _declared(folder: Path, config: Mapping[str, Any]) -> TokenizerFamily | None:
     """Return the family that config.json, or else the name of transformers' class, speaks of."""
     model_type = _object(folder / "config.json").get("model_type")
     if isinstance(model_type, str) and model_type in NAMED:
@@ -187,16 +185,16 @@ def _content(value: object) -> str | None:
 
 def _stated(config: Mapping[str, Any]) -> dict[Role, str]:
     """Return the special tokens that a config names."""
-    found = {role: _content(config.get(f"{role}_token")) for role in ROLES}
-    return {role: token for role, token in found.items() if token}
+    tokens = {role: _content(config.get(f"{role}_token")) for role in ROLES}
+    return {role: token for role, token in tokens.items() if token}
 
 
-def _settings(config: Mapping[str, Any]) -> Settings:
+def _settings(config: Mapping[str, Any]) -> PipelineSettings:
     stated = {name: config[key] for key, name in SETTINGS.items() if config.get(key) is not None}
     for name, value in stated.items():
         if not isinstance(value, bool):
             raise ValueError(f"tokenizer_config.json says {value!r} for {name}, not true/false")
-    return Settings(**stated)
+    return PipelineSettings(**stated)
 
 
 # ------------------------------------------------------------------ formats
@@ -321,14 +319,14 @@ def _build(vocabulary: Vocabulary, beside: Beside) -> Backend:
     return backend
 
 
-def _family(kind: Kind, vocabulary: Mapping[str, int], beside: Beside) -> Family:
+def _family(kind: Kind, vocabulary: Mapping[str, int], beside: Beside) -> TokenizerFamily:
     """Return the family whose pipeline and special tokens a vocabulary is to be used with."""
     if beside.family and beside.family.kind == kind:
         return beside.family
     return fitting(kind, vocabulary) or of_kind(kind)
 
 
-def _specials(family: Family, beside: Beside) -> dict[Role, AddedToken]:
+def _specials(family: TokenizerFamily, beside: Beside) -> dict[Role, AddedToken]:
     """Return the special tokens as the files beside a vocabulary describe them, or the family."""
     specials = special_tokens(family)
     for role in specials:

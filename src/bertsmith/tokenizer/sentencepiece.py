@@ -4,8 +4,6 @@ A .model file is a protocol buffer: fields of (key, value), the key holding the 
 and the shape of its value. Only the few fields that a tokenizer needs are looked at.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Iterator, Mapping

@@ -19,7 +19,7 @@ from tokenizers.normalizers import Sequence as Sequenced
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import write_json, write_text
-from bertsmith.tokenizer.families import STATIC, Kind, Marks, Role, Settings
+from bertsmith.tokenizer.families import STATIC, Kind, Marks, PipelineSettings, Role
 from bertsmith.tokenizer.guard import guarded
 from bertsmith.tokenizer.read import Parts, read
 
@@ -44,7 +44,7 @@ class Encoding:
         return len(self.ids)
 
 
-class Piece(NamedTuple):
+class TextToken(NamedTuple):
     """A token of a text, with its characters."""
 
     token: str
@@ -54,10 +54,10 @@ class Piece(NamedTuple):
     text: str
 
 
-class Split(NamedTuple):
+class TokenSplit(NamedTuple):
     """The tokens of a text, and how many of them are the unknown token."""
 
-    pieces: list[Piece]
+    pieces: list[TextToken]
     unknown: int
     unknown_id: int | None = None
 
@@ -112,7 +112,7 @@ class Tokenizer:
         """Return a tokenizer that adds no special tokens to texts, for static vectors."""
         backend = Backend.from_str(self.backend.to_str())
         marks = Marks(("", 0), ("", 0))
-        backend.post_processor = STATIC.finish(marks, Settings())
+        backend.post_processor = STATIC.finish(marks, PipelineSettings())
         if lowercase and not self.lowercase:
             steps = [Lowercase(), *([backend.normalizer] if backend.normalizer else [])]
             backend.normalizer = Sequenced(steps)
@@ -243,15 +243,15 @@ class Tokenizer:
         """Return the tokens of a text, without special tokens."""
         return [self.token(number) for number in self.encode_ids([text])[0]]
 
-    def explain(self, text: str) -> Split:
+    def explain(self, text: str) -> TokenSplit:
         """Return each token of a text with its characters."""
         encoding = self.encode(text, special=False)
         pieces = [
-            Piece(self.token(number), number, start, end, text[start:end])
+            TextToken(self.token(number), number, start, end, text[start:end])
             for number, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
         ]
         unknown = sum(number == self.unk_id for number in encoding.ids)
-        return Split(pieces, unknown, self.unk_id)
+        return TokenSplit(pieces, unknown, self.unk_id)
 
     # ------------------------------------------------------------------ special tokens
 

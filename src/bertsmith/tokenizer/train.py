@@ -5,8 +5,6 @@ it was counted, in one fixed order. That makes the result a function of the text
 itself, the library numbers the inner letters of WordPiece in the order of a random hash.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -23,10 +21,10 @@ from bertsmith.errors import BertsmithError
 from bertsmith.numbers import whole_number
 from bertsmith.tokenizer.families import (
     KINDS,
-    Family,
     Kind,
     Pipeline,
-    Settings,
+    PipelineSettings,
+    TokenizerFamily,
     assemble,
     named,
     of_kind,
@@ -44,10 +42,10 @@ REPEATS = 200  # of a word in one line that a trainer reads
 
 
 @dataclass(frozen=True)
-class Plan:
+class VocabularyPlan:
     """What is asked of a vocabulary."""
 
-    family: Family
+    family: TokenizerFamily
     size: int  # with special tokens
     min_frequency: int
     progress: bool
@@ -98,8 +96,8 @@ def train(
     chosen = _family(kind, named(family) if family else of_kind(kind))
     if lowercase is None:
         lowercase = chosen.lowercase
-    settings = Settings(lowercase=lowercase, keep_accents=not lowercase)
-    plan = Plan(chosen, size, min_frequency, progress)
+    settings = PipelineSettings(lowercase=lowercase, keep_accents=not lowercase)
+    plan = VocabularyPlan(chosen, size, min_frequency, progress)
     text = read_lines(files) if lines is None else lines
     counted = count_words(text, chosen.pipeline(settings))
     words = _learnable(counted, None if kind == "bpe" else alphabet, chosen)
@@ -111,7 +109,7 @@ def train(
     return Tokenizer(Parts(backend, dict(chosen.tokens), chosen.name, chosen.segments, max_length))
 
 
-def _family(kind: Kind, family: Family) -> Family:
+def _family(kind: Kind, family: TokenizerFamily) -> TokenizerFamily:
     """Return a family, where it is usually of another kind with the layout of that kind."""
     if family.kind == kind:
         return family
@@ -148,7 +146,9 @@ def _split(chunks: Mapping[str, int], pipeline: Pipeline, words: Counter[str]) -
             words[word] += count
 
 
-def _learnable(words: Counter[str], alphabet: int | None, family: Family) -> dict[str, int]:
+def _learnable(
+    words: Counter[str], alphabet: int | None, family: TokenizerFamily
+) -> dict[str, int]:
     """Return the words, sorted, without those that hold rare characters or special tokens."""
     letters: Counter[str] = Counter()
     for word, count in words.items():
@@ -180,7 +180,7 @@ def _replay(model: Model, trainer: Trainer, words: Mapping[str, int]) -> Backend
     return backend
 
 
-def _demand(plan: Plan, letters: int, what: str) -> None:
+def _demand(plan: VocabularyPlan, letters: int, what: str) -> None:
     special = len(plan.family.first) + len(plan.family.last)
     if plan.size < special + letters:
         raise BertsmithError(
@@ -192,7 +192,7 @@ def _demand(plan: Plan, letters: int, what: str) -> None:
 # ------------------------------------------------------------------ kinds of vocabularies
 
 
-def _learn_wordpiece(words: Mapping[str, int], plan: Plan) -> Model:
+def _learn_wordpiece(words: Mapping[str, int], plan: VocabularyPlan) -> Model:
     letters = sorted({letter for word in words for letter in word})
     inner = sorted({f"##{letter}" for word in words for letter in word[1:]})
     _demand(plan, len(letters) + len(inner), "letters at the start of and within words")
@@ -210,7 +210,7 @@ def _learn_wordpiece(words: Mapping[str, int], plan: Plan) -> Model:
     return models.WordPiece({t: i for i, t in enumerate(ordered)}, unk_token=unknown)
 
 
-def _learn_bpe(words: Mapping[str, int], plan: Plan) -> Model:
+def _learn_bpe(words: Mapping[str, int], plan: VocabularyPlan) -> Model:
     letters = pre_tokenizers.ByteLevel.alphabet()
     _demand(plan, len(letters), "bytes")
     trainer = trainers.BpeTrainer(
@@ -226,7 +226,7 @@ def _learn_bpe(words: Mapping[str, int], plan: Plan) -> Model:
     return models.BPE(learned["vocab"], merges, continuing_subword_prefix="", end_of_word_suffix="")
 
 
-def _learn_unigram(words: Mapping[str, int], plan: Plan) -> Model:
+def _learn_unigram(words: Mapping[str, int], plan: VocabularyPlan) -> Model:
     words = {word: count for word, count in words.items() if count >= plan.min_frequency}
     letters = {letter for word in words for letter in word}
     _demand(plan, len(letters), "letters")
@@ -262,7 +262,7 @@ def _settled(pieces: list[tuple[str, float]]) -> list[tuple[str, float]]:
     return sorted(settled, key=lambda piece: (-piece[1], piece[0]))
 
 
-LEARNERS: dict[Kind, Callable[[Mapping[str, int], Plan], Model]] = {
+LEARNERS: dict[Kind, Callable[[Mapping[str, int], VocabularyPlan], Model]] = {
     "wordpiece": _learn_wordpiece,
     "bpe": _learn_bpe,
     "unigram": _learn_unigram,

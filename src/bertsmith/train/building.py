@@ -171,7 +171,7 @@ def _teacher(recipe: Recipe, tokenizer: Tokenizer, student: Config) -> Teacher |
         return None
     if not name:
         raise BertsmithError(f"the objective {min(learned)} needs a teacher: set teacher.model")
-    if "relations" in learned and (recipe.train.compile or recipe.train.parallel == "fsdp"):
+    if "relations" in learned and (recipe.train.compile or recipe.train.parallel != "ddp"):
         raise BertsmithError(
             "the objective relations reads inside of layers: it needs train.compile = false and"
             ' train.parallel = "ddp"'

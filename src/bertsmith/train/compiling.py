@@ -120,10 +120,12 @@ def _by_device(module: nn.Module, half: bool) -> bool:
 def reads_boundaries(module: nn.Module, half: bool = True) -> bool:
     """Return whether a GPU can attend without lengths on the host, in half precision or not.
 
-    Only relative positions depend on which GPU it is.
+    GPUs before Ampere, where attention in float16 is by groups of like length, cannot.
     """
     parts = [part for part in module.modules() if isinstance(part, Attention)]
-    return half and all(map(_reads_boundaries, parts))
+    devices = {parameter.device for parameter in module.parameters()}
+    early = any(device.type == "cuda" and not is_ampere(device) for device in devices)
+    return half and not early and all(map(_reads_boundaries, parts))
 
 
 def _reads_boundaries(attention: Attention) -> bool:

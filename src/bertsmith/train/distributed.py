@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -28,6 +28,7 @@ class Ranks:
     def __init__(self, device: torch.device) -> None:
         self.rank = int(os.environ.get("RANK", "0"))
         self.count = int(os.environ.get("WORLD_SIZE", "1"))
+        self.near = int(os.environ.get("LOCAL_WORLD_SIZE", self.count))  # ranks of this machine
         self.restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         # torchrun's id of the job; "none" if all its machines are fixed.
         self.job = os.environ.get("TORCHELASTIC_RUN_ID", "none").removeprefix("none")
@@ -41,7 +42,7 @@ class Ranks:
     def alone(cls, device: torch.device) -> Ranks:
         """Return a single process, even under torchrun."""
         ranks = cls.__new__(cls)
-        ranks.rank, ranks.count, ranks.restarts, ranks.device = 0, 1, 0, device
+        ranks.rank, ranks.count, ranks.near, ranks.restarts, ranks.device = 0, 1, 1, 0, device
         ranks.job, ranks.abandoned = "", False
         return ranks
 
@@ -129,16 +130,17 @@ class Ranks:
         checkpointing: bool = False,
         tables: Sequence[nn.Embedding] = (),
     ) -> nn.Module:
-        """The module as it computes: in a precision, replicated (ddp) or sharded (fsdp).
+        """The module as it computes: in a precision, replicated (ddp) or sharded.
 
+        Shards are over all ranks (fsdp), or over those of each machine, which has a copy (hsdp).
         With `checkpointing`, layers recompute their activations. Of `tables` only rows are cast.
         """
         blocks, unused = blocks_of(module), bool(getattr(module, "leaves_unused", False))
-        half = precision.compute is not torch.float32
         if checkpointing:
             checkpoint_blocks(module)
+            if precision.compute is not torch.float32:
+                module = Autocast(module, self.device, precision.compute)
             precision = Precision()
-            module = Autocast(module, self.device) if half else module
         if self.count == 1:
             return precision.wrap(module, tables)
         if parallel == "ddp":
@@ -147,7 +149,12 @@ class Ranks:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
-        mesh = init_device_mesh(self.device.type, (self.count,))
+        copies, rest = divmod(self.count, self.near)
+        if parallel == "hsdp" and rest:
+            raise BertsmithError("hsdp needs as many processes on each machine")
+        sizes = (copies, self.near) if parallel == "hsdp" else (self.count,)
+        names = ("copies", "shards")[-len(sizes) :]
+        mesh = init_device_mesh(self.device.type, sizes, mesh_dim_names=names)
         for part in (*blocks, module):
             fully_shard(part, mesh=mesh)
         cast_in_units(module, blocks, precision)
@@ -200,6 +207,12 @@ class GatherRows(torch.autograd.Function):
 def is_sharded(tensor: Any) -> bool:
     """Return whether this tensor is sharded over the ranks (FSDP)."""
     return hasattr(tensor, "full_tensor")
+
+
+def shards_of(parameters: Iterable[Any]) -> int:
+    """Into how many shards tensors are divided; 1 if they are not."""
+    meshes = (one.device_mesh for one in parameters if is_sharded(one))
+    return max((mesh.size(mesh.ndim - 1) for mesh in meshes), default=1)
 
 
 def assign(tensor: Tensor, value: Tensor) -> None:

@@ -123,7 +123,7 @@ def pseudo_perplexity(
     mask_id: int,
     device: torch.device,
     most: int,
-    half: bool = False,
+    dtype: torch.dtype = torch.float32,
 ) -> float | None:
     """exp of the mean loss when each token alone is masked (Salazar et al. 2020).
 
@@ -147,7 +147,7 @@ def pseudo_perplexity(
             copies[torch.arange(len(some)), some] = mask_id
             batch = Batch.of(copies.tolist(), [segment.tolist()] * len(some)).to(device)
             where = (torch.arange(len(some)) * len(row) + some).to(device)
-            with torch.autocast(device.type, torch.bfloat16, enabled=half):
+            with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
                 logits = model(batch, "masked_lm", where).float()
             loss = nn.functional.cross_entropy(logits, row[some].to(device), reduction="sum")
             total, count = total + float(loss), count + len(some)

@@ -18,6 +18,7 @@ from bertsmith.model.attention import (
 from bertsmith.model.block import ConvolutionBlock
 from bertsmith.model.heads import EnhancedMaskHead, Head
 from bertsmith.model.position import RelativeSignal
+from bertsmith.train.precision import Name, Precision, supported
 
 TOKENS = 16384  # tokens of a pass by default
 
@@ -122,10 +123,10 @@ def _signals(encoder: Encoder) -> list[Any]:
 
 
 @cache
-def peak_rate(precision: str, device: str = "") -> float:
+def peak_rate(precision: Name, device: str = "") -> float:
     """Floating-point operations per second of this device in matrix products, measured."""
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    kind: Any = torch.float32 if precision == "float32" else torch.bfloat16
+    kind: Any = Precision.of(supported(precision, chosen), chosen).compute
     size = 8192 if chosen.type == "cuda" else 1024
     # Random numbers: with ones a GPU draws less power and is faster than it ever is in training.
     random = torch.Generator().manual_seed(0)

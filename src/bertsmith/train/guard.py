@@ -1,4 +1,4 @@
-"""Guard against NaN and gradient spikes: such steps are skipped."""
+"""Guard against NaN and gradient spikes: such steps are skipped. The scale of float16 losses."""
 
 from __future__ import annotations
 
@@ -16,6 +16,28 @@ FAULTS = (
     "the gradients were not numbers",
     "the gradients' norm was far above the usual",
 )
+OVERFLOW = "the gradients overflowed float16 (the loss scale was halved)"
+LARGEST_SCALE, GROWTH = 2.0**24, 2000  # of a loss, and good steps before its scale is doubled
+
+
+@dataclass
+class LossScale:
+    """A factor of the loss that keeps the gradients of float16 above its smallest numbers.
+
+    It is halved when they overflow and doubled after many good steps. Powers of 2 round nothing.
+    Every rank decides by the sums over all ranks. Its fields are part of checkpoints.
+    """
+
+    value: float = 2.0**16
+    good: int = 0  # steps since it was changed
+
+    def overflows(self, norm: float, loss: float) -> bool:
+        """Record a step; true if a smaller scale can mend its gradients."""
+        overflow = math.isfinite(loss) and not math.isfinite(norm) and self.value > 1
+        self.good += math.isfinite(norm)
+        if overflow or (self.good == GROWTH and self.value < LARGEST_SCALE):
+            self.value, self.good = self.value * (0.5 if overflow else 2.0), 0
+        return overflow
 
 
 @dataclass

@@ -12,8 +12,9 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -29,9 +30,12 @@ from bertsmith.train.averages import Averages
 from bertsmith.train.best import Best, Take
 from bertsmith.train.captured import CapturedStep, Inputs, StepRow
 from bertsmith.train.distributed import Ranks
-from bertsmith.train.guard import FAULTS, PATIENCE, ROLLBACKS, Guard
+from bertsmith.train.guard import FAULTS, PATIENCE, ROLLBACKS, Guard, LossScale
+from bertsmith.train.loggers import Loggers
 from bertsmith.train.optimizer import CompositeOptimizer
+from bertsmith.train.precision import supported
 from bertsmith.train.recipe import TrainPart
+from bertsmith.train.saving import BackgroundWriter
 from bertsmith.train.schedule import Shape, rate_at
 from bertsmith.train.state import Checkpoints, Progress, Saved, TensorState
 from bertsmith.train.step import MicroBatch, StepNote, StepResult, TrainingStep
@@ -145,6 +149,7 @@ class Trainer:
         draw: Callable[[int], int] | None = None,
         tables: Sequence[nn.Embedding] = (),
         rate: str = "the learning rate",
+        loggers: Loggers | None = None,
     ) -> None:
         """`place` and `rate` are names in messages; `draw` is the seed of a step's random numbers.
 
@@ -155,13 +160,16 @@ class Trainer:
         self.train, self.keeping, self.ranks, self.record = train, keeping, ranks, record
         self.request, self.watch, self.workers, self.place = request, watch, workers, place
         self.scoring, self.checkpoints, self.rate = scoring, checkpoints, rate
-        self.film = film
+        self.film, self.loggers = film, loggers or Loggers()
         self.progress, self.ledger = Progress(), ledger or Ledger()
         self.named = dict(learner.named_parameters())
         self.averages = Averages(self.named, train.ema)
         self.best = Best(scoring.take if scoring else "none")
         self.state = TensorState(self.named, optimizer, self.averages, self.best)
+        self.writer = BackgroundWriter(checkpoints or Checkpoints(Path()), self.state, ranks)
         self.guard = Guard(train.spike or math.inf)
+        half = supported(train.precision, ranks.device) == "float16"
+        self.scale = LossScale() if half else None
         self.draw = draw or (lambda step: int(bits(train.seed, "step", step, ranks.rank) >> 1))
         self.step = TrainingStep(
             module,
@@ -169,6 +177,7 @@ class Trainer:
             ranks,
             clip=train.clip,
             guard=self.guard,
+            scale=self.scale,
             objectives=learner.objectives,
             tables=tables,
             compiled=train.compile,
@@ -198,6 +207,11 @@ class Trainer:
         """Train to the end of the budget; False if a signal stopped it before."""
         if self.progress.closed and self._over():
             return True
+        with self.writer:
+            return self._run()
+
+    def _run(self) -> bool:
+        self.ranks.run_on_first(lambda: self.loggers.start(self.progress.step))
         self.saved_at = self.clock = time.monotonic()
         if self.checkpoints is not None and self.keeping.at_start:
             # The first rank decides: other ranks could already see its new checkpoint.
@@ -213,8 +227,10 @@ class Trainer:
                 self._save_alone()
                 return False
         self.progress.closed = self._over() and not self._evaluation_due()
+        self.loggers.finished = self.progress.closed
         if not self.progress.closed or self._may_save():
             self.save()
+        self.writer.settle()
         return self.progress.closed
 
     def _over(self) -> bool:
@@ -288,12 +304,13 @@ class Trainer:
             own = self._counts(following)
             now = time.monotonic()
             late = 60 * self.keeping.minutes < now - self.saved_at if self.keeping.minutes else 0
-            clock = [progress.elapsed + now - self.clock, float(late)]
-            self.clock = now
+            late = (late and ranks.first) or self.writer.fault is not None
+            elapsed, self.clock = progress.elapsed + now - self.clock, now
             return [
                 float(loaded.tokens),
                 float(self.stopped.number),
-                *(clock if ranks.first else [0.0, 0.0]),
+                elapsed if ranks.first else 0.0,
+                float(late),
                 *(float(own[name]) for name in counts),
             ]
 
@@ -359,6 +376,7 @@ class Trainer:
             self.ledger.note(f"steps skipped because {result.skipped}")
         self.progress.scores |= {key: row[key] for key in (*result.sums, "loss")}
         self.record.log(row, timing)
+        self.loggers.log(row, timing)
         self.watch.step(row, timing | {"useful": note.useful, "ranks": self.ranks.count})
 
     def _log_late(self, rows: list[StepRow] | None = None) -> None:
@@ -432,8 +450,9 @@ class Trainer:
         self.progress.evaluated = step
         self.progress.ended = self.scoring.ended(self.best, scores)
         row = {"step": step, **scores}
-        elapsed = round(self.progress.elapsed, 3)
-        self.record.log(row, {"step": step, "evaluated": True, "elapsed": elapsed})
+        timing = {"step": step, "evaluated": True, "elapsed": round(self.progress.elapsed, 3)}
+        self.record.log(row, timing)
+        self.loggers.log(row, timing)
         numbers = {key: value for key, value in row.items() if isinstance(value, float)}
         if step == 0:
             self.progress.scores |= {f"{key}_at_start": value for key, value in numbers.items()}
@@ -455,17 +474,17 @@ class Trainer:
     def _may_save(self) -> bool:
         """Return whether enough time has passed since the last checkpoint, on the first rank."""
         waited = time.monotonic() - self.saved_at
-        late = self.took <= QUICK or waited >= self.keeping.spare * self.took or bool(self.stopped)
+        took = max(self.took, self.writer.took)
+        late = took <= QUICK or waited >= self.keeping.spare * took or bool(self.stopped)
         return bool(self.ranks.broadcast(late)) if self.keeping.spare else True
 
     def save(self) -> None:
-        """Write a checkpoint, replacing an existing one of the same step."""
+        """Begin to write a checkpoint, replacing an existing one of the same step."""
         self._log_late()
         if self.checkpoints is None:
             return
         began = time.monotonic()
-        tensors = self.state.gather(self.ranks)
-        self.ranks.run_on_first(lambda: self._write(tensors))
+        self.writer.start(self.progress.step, self._numbers())
         self.saved_at, self.saved_step = time.monotonic(), self.progress.step
         self.took = self.saved_at - began
 
@@ -480,18 +499,19 @@ class Trainer:
 
     def _save_alone(self) -> None:
         """Write a checkpoint on the first rank only, since others may wait for a lost step."""
-        if self.ranks.first:
-            self._write(self.state.gather(self.ranks))
+        if self.ranks.first and self.checkpoints is not None:
+            self.writer.save_alone(self.progress.step, self._numbers())
 
-    def _write(self, tensors: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
-        if self.checkpoints is None:
-            return
+    def _numbers(self) -> dict[str, Any]:
+        """All of a checkpoint but its tensors, as JSON; the ledger is stored beside it, too."""
         progress = self.progress
         progress.counts, progress.averaged = dict(self.ledger.counts), self.averages.updates
         progress.recent, progress.skipped = self.guard.recent, self.guard.skipped
+        progress.loss_scale = list(astuple(self.scale)) if self.scale else []
         progress.record, progress.best = self.record.kept(), self.best.numbers()
-        self.checkpoints.save(progress.step, tensors, finite(asdict(progress)))
         self.record.keep_ledger(self.ledger)
+        numbers: dict[str, Any] = finite(asdict(progress))
+        return numbers
 
     def resume(self) -> bool:
         """Load the newest intact checkpoint; False if there is none yet."""
@@ -546,6 +566,9 @@ class Trainer:
             ) from error
         self.ledger.counts |= Counter(self.progress.counts)  # the larger of both
         self.guard.recent, self.guard.skipped = list(self.progress.recent), self.progress.skipped
+        if self.scale is not None and self.progress.loss_scale:
+            self.scale.value, good = self.progress.loss_scale
+            self.scale.good = int(good)
         self.saved_step = self.progress.step
         if self.captured is not None:  # its graphs read tensors that were replaced
             self.captured.reset()
@@ -555,6 +578,7 @@ class Trainer:
         """Roll back to the last checkpoint, and skip the samples that caused the fault."""
         self._log_late()
         before, counts = self.progress, Counter(self.ledger.counts)
+        self.writer.settle()
         saved = self._newest()
         if saved is None:
             why = self.guard.fault

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bertsmith.errors import BertsmithError
+from bertsmith.kernels import is_ampere
 from bertsmith.model import Encoder
 from bertsmith.train.precision import has_matrix_units
 
@@ -124,10 +125,10 @@ class Muon(torch.optim.Muon):
     """torch's Muon for all matrices of one shape at once: a few kernels instead of hundreds.
 
     Groups may differ in learning rate and weight decay only. `compute_dtype` is the precision of
-    the Newton-Schulz iterations; None is bfloat16 on an accelerator and the parameters' own
-    precision on a CPU. Of sharded matrices every rank orthogonalises some. Learning rates that are
-    tensors, and `found_inf`, are used as in torch's fused optimizers: a CUDA
-    graph reads both on the device, and a step whose `found_inf` is 1 changes nothing.
+    the Newton-Schulz iterations; None is bfloat16 on an accelerator that has units for it, and
+    elsewhere the parameters' own precision. Of sharded matrices every rank orthogonalises some.
+    Learning rates that are tensors, and `found_inf`, are used as in torch's fused optimizers: a
+    CUDA graph reads both on the device, and a step whose `found_inf` is 1 changes nothing.
     """
 
     found_inf: Tensor | None = None
@@ -189,8 +190,9 @@ class Muon(torch.optim.Muon):
         return on_full_matrices(lambda full: self._orthogonal(full, group), updates, parameters[0])
 
     def _orthogonal(self, updates: Tensor, group: Mapping[str, Any]) -> Tensor:
-        half = torch.bfloat16 if updates.device.type != "cpu" else updates.dtype
-        dtype = self.compute_dtype or half
+        device = updates.device
+        emulated = device.type == "cpu" or (device.type == "cuda" and not is_ampere(device))
+        dtype = self.compute_dtype or (updates.dtype if emulated else torch.bfloat16)
         return orthogonalise(updates.to(dtype), group).to(updates.dtype)
 
 

@@ -116,7 +116,7 @@ def plan(
         micro_tokens=recipe.train.micro_tokens,
         masked=recipe.masking.rate,
         half=recipe.train.precision != "float32",
-        shards=count if recipe.train.parallel == "fsdp" else 1,
+        shards=_shards(recipe, count),
     )
     stages = recipe.lengths()
     cost = [_flops(recipe, module, length) for length, _, _ in stages]
@@ -203,10 +203,15 @@ def _step_time(
     ]
     passes = [[max(n * cost / speed.operations, speed.least) for n in parts] for parts in work]
     compute = max(map(sum, passes))
-    sharded = ranks if recipe.train.parallel == "fsdp" else 1
+    sharded = _shards(recipe, ranks)
     waiting = _communication(recipe, parameters, len(work[0]), device, ranks)
     total = compute + waiting + speed.update / sharded
     return StepTime(tokens * cost / speed.operations / ranks, total, waiting)
+
+
+def _shards(recipe: Recipe, ranks: int) -> int:
+    """The number of devices that weights and optimizer states are divided over."""
+    return {"ddp": 1, "fsdp": ranks, "hsdp": min(ranks, NODE)}[recipe.train.parallel]
 
 
 def _communication(
@@ -215,13 +220,15 @@ def _communication(
     """Return the seconds of a step spent waiting for gradients and, with FSDP, weights."""
     if ranks == 1:
         return 0.0
-    train, rounds = recipe.train, 2.0  # an all-reduce is a reduce-scatter and an all-gather
-    if train.parallel == "fsdp":
-        rounds = 1.0 + 2.0 * passes  # gradients once; weights before each forward and backward
+    train, shards, seconds = recipe.train, _shards(recipe, ranks), 0.0
     bandwidth = device.link if ranks <= NODE else device.network
-    sent = rounds * (ranks - 1) / ranks * 4 * parameters
+    if shards > 1:  # gradients once; weights before each forward and backward
+        near = bandwidth if shards == ranks else device.link
+        seconds = (1.0 + 2.0 * passes) * (shards - 1) / shards * 4 * parameters / near
+    if (copies := ranks // shards) > 1:  # an all-reduce: a reduce-scatter and an all-gather
+        seconds += 2.0 * (copies - 1) / copies * 4 * parameters / shards / bandwidth
     seen = 1.0 if train.compile and train.parallel == "ddp" else 1 - OVERLAP
-    return seen * sent / bandwidth + LATENCY * math.log2(ranks)
+    return seen * seconds + LATENCY * math.log2(ranks)
 
 
 def _steps(recipe: Recipe, seconds: list[float]) -> list[int]:

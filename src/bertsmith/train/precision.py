@@ -1,4 +1,4 @@
-"""Mixed precision: which parameters compute in bfloat16."""
+"""Mixed precision: which parameters compute in bfloat16 or float16."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bertsmith.model.position import RelativeSignal
 
 MANY_CLASSES = 1024  # heads with more outputs predict a vocabulary
 GROUP = 16  # parameters cast in one call: about a block, to overlap communication
-Name = Literal["float32", "bfloat16", "fp8"]
+Name = Literal["float32", "bfloat16", "float16", "fp8"]
 Hook = tuple[Callable[..., Any], Callable[..., Any]]  # how it is registered, and the hook
 
 
@@ -39,13 +39,24 @@ def has_bfloat16_units() -> bool:
     return has_matrix_units() or bool(ask and ask()) or bool(known.get("bf16"))
 
 
+@cache
+def has_float16_units() -> bool:
+    """Return whether this CPU has float16 matrix instructions."""
+    ask = getattr(torch.cpu, "_is_amx_fp16_supported", None)
+    return bool(ask()) if ask else False
+
+
 def supported(name: Name, device: torch.device) -> Name:
     """Return the precision to use for a requested one: the next that is not emulated."""
     if name == "fp8" and not has_float8(device):
         name = "bfloat16"
-    if device.type == "cuda":
-        return name if is_ampere(device) else "float32"
-    return "float32" if device.type == "cpu" and not has_bfloat16_units() else name
+    if device.type == "cuda":  # all have units for float16
+        return "float32" if name == "bfloat16" and not is_ampere(device) else name
+    if device.type == "cpu" and name != "float32":
+        if name == "float16" and has_float16_units():
+            return name
+        return "bfloat16" if has_bfloat16_units() else "float32"
+    return name
 
 
 @dataclass(frozen=True)
@@ -68,7 +79,8 @@ class Precision:
         """The policy that a recipe names. FP8 is a matter of the compiled graph (compiling.py)."""
         if name == "float32":
             return cls()
-        return cls(torch.bfloat16, exact_sums=device.type == "cpu")
+        dtype = torch.float16 if name == "float16" else torch.bfloat16
+        return cls(dtype, exact_sums=device.type == "cpu")
 
     def wrap(self, module: nn.Module, tables: Sequence[nn.Embedding] = ()) -> nn.Module:
         """The module as it computes under this policy; of `tables` only rows are cast."""
@@ -111,18 +123,18 @@ class Precision:
 
 
 class Autocast(nn.Module):
-    """A module whose products are in bfloat16, where its weights may not be swapped for a pass.
+    """A module whose products are in half precision, but whose weights stay in place.
 
     What is computed again in the backward pass must find the same weights as before.
     """
 
-    def __init__(self, inner: nn.Module, device: torch.device) -> None:
+    def __init__(self, inner: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
-        self.inner, self.device = inner, device
+        self.inner, self.device, self.dtype = inner, device, dtype
 
     def forward(self, *inputs: Any) -> Any:
         """The output of the module inside."""
-        with torch.autocast(self.device.type, torch.bfloat16):
+        with torch.autocast(self.device.type, self.dtype):
             return self.inner(*inputs)
 
 
@@ -138,9 +150,9 @@ def hooked(hooks: Iterable[Hook]) -> Iterator[None]:
 
 
 class MixedPrecision(nn.Module):
-    """A module computed in bfloat16 whose parameters, gradients and updates are float32.
+    """A module computed in half precision; parameters, gradients and updates are float32.
 
-    Parameters are cast once a pass, and everything in between stays in bfloat16; autocast, which
+    Parameters are cast once a pass, and everything in between stays in it; autocast, which
     casts at every matrix multiplication, would keep the states between blocks in float32 and read
     them twice. Of `tables` only the rows are cast that a pass reads.
     """

@@ -37,6 +37,7 @@ from bertsmith.train.continuing import (
 )
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.folder import RunFolder
+from bertsmith.train.loggers import LoggedRun, LoggerNames, Loggers, check_loggers
 from bertsmith.train.loop import Keeping, Replay, Trainer
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision, supported
@@ -59,7 +60,7 @@ def pretrain(
     branch: str | Path | None = None,
     cool_down: int | None = None,
     show: str | MakeWatch | None = None,
-    tensorboard: bool = False,
+    log: LoggerNames = (),
 ) -> dict[str, Any]:
     """Train by a recipe, or the one of this name; the model is in `out`/model at the end.
 
@@ -68,10 +69,12 @@ def pretrain(
     checkpoint) starts another run from a checkpoint, with its optimizer and counters; its recipe
     is that of the run if none is given. `cool_down` ends it after so many steps, over which the
     learning rate falls to 0. `show` is "live", "lines", "none" or a function
-    that returns a `Watch`; by default "live" on a terminal, else "lines". Returns the summary;
+    that returns a `Watch`; by default "live" on a terminal, else "lines". `log` names loggers
+    ("tensorboard", "wandb", "mlflow"), or has classes like theirs. Returns the summary;
     `finished` is False if a signal stopped the run.
     """
-    check_view(show, tensorboard)
+    check_view(show)
+    check_loggers(log)
     recipe, origin = _asked(recipe, resume, branch, cool_down)
     ranks = Ranks(_device(recipe))
     with ranks.process_group(), ExitStack() as stack:
@@ -105,12 +108,15 @@ def pretrain(
                 start["branch"] = {"run": str(origin.run.resolve()), "step": origin.step}
             start = {key: value for key, value in start.items() if value}
             ranks.run_on_first(lambda: folder.make(recipe.toml(), start, begin))
-        watch = watcher(show if ranks.first else "none", folder, recipe, made, tensorboard)
-        with watch:
+        watch = watcher(show if ranks.first else "none", folder, recipe, made)
+        about = LoggedRun(folder.path, folder.path.resolve().name, recipe.model_dump())
+        with watch, Loggers(log if ranks.first else (), about, watch.say) as loggers:
             for line in differing(given, recipe):
                 watch.say(f"continuing with the run's own recipe: {line}")
             goes_on = resume or origin is not None
-            return _train(recipe, folder, ranks, corpus, made, request, watch, held, goes_on)
+            return _train(
+                recipe, folder, ranks, corpus, made, request, watch, held, goes_on, loggers
+            )
 
 
 def _asked(
@@ -148,6 +154,7 @@ def _train(
     watch: Watch,
     held: HeldOut,
     resume: bool,
+    loggers: Loggers,
 ) -> dict[str, Any]:
     plain = hollow(made)  # as it is stored: neither compiled nor sharded
     learner = made.learner.to(ranks.device)
@@ -185,6 +192,7 @@ def _train(
         replay=Replay(inputs_of, advice="set train.graphs=false") if replay else None,
         workers=recipe.data.workers,
         rate="train.learning_rate",
+        loggers=loggers,
     )
     if resume and trainer.resume():
         if trainer.progress.corpus != corpus.fingerprint():
@@ -201,7 +209,10 @@ def _train(
         watch.say(f"{folder.path}: this run has ended at step {trainer.progress.step}")
         return ended
     if name != recipe.train.precision:
-        watch.say(f"this device emulates {recipe.train.precision}: the run computes in {name}")
+        other = name == "float32" and ranks.device.type == "cuda"
+        advice = '; train.precision = "float16" would be faster' if other else ""
+        wanted = recipe.train.precision
+        watch.say(f"this device emulates {wanted}: the run computes in {name}{advice}")
     finished = trainer.run()
     summary = finite({"finished": finished, **_summary(trainer, ranks, name), **held.baseline})
     if not finished:

@@ -51,9 +51,9 @@ class Probe:
         return float(self.labels.bincount().max()) / len(self.labels)
 
     @torch.no_grad()
-    def accuracy(self, model: Model, device: torch.device, half: bool) -> float:
+    def accuracy(self, model: Model, device: torch.device, dtype: torch.dtype) -> float:
         """Cross-validated accuracy of linear classifiers on the model's states."""
-        states = self._states(model.eval(), device, half)
+        states = self._states(model.eval(), device, dtype)
         targets = torch.nn.functional.one_hot(self.labels).double()
         fold, correct = torch.arange(len(states)) % FOLDS, 0
         for number in range(FOLDS):
@@ -66,13 +66,13 @@ class Probe:
             correct += int(((others @ weights + means).argmax(-1) == self.labels[own]).sum())
         return correct / len(states)
 
-    def _states(self, model: Model, device: torch.device, half: bool) -> Tensor:
+    def _states(self, model: Model, device: torch.device, dtype: torch.dtype) -> Tensor:
         """A vector for each text (N, D), as float64 on the CPU."""
         rows: list[Tensor] = []
         step = max(1, AT_ONCE // max(map(len, self.texts)))
         for start in range(0, len(self.texts), step):
             batch = Batch.of(self.texts[start : start + step]).to(device)
-            with torch.autocast(device.type, torch.bfloat16, enabled=half):
+            with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
                 states = model.encoder(batch).last.float()
             first = states[batch.layout.first]
             rows.append(mean(states, batch.layout) if self.pooling == "mean" else first)

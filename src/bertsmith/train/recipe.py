@@ -215,8 +215,10 @@ class TrainPart(Part):
         le=1e9,
         description="skip a step whose gradient norm is this many times the recent one; 0: never",
     )
-    precision: Literal["float32", "bfloat16", "fp8"] = Field(
-        default="float32", description="of the computation; fp8: matrix multiplications on new GPUs"
+    precision: Literal["float32", "bfloat16", "float16", "fp8"] = Field(
+        default="float32",
+        description="of the computation; float16, with loss scaling: for GPUs without bfloat16"
+        " (T4, V100); fp8: matrix multiplications on new GPUs",
     )
     trained: Literal["all", "lora", "biases"] = Field(
         "all",
@@ -237,7 +239,9 @@ class TrainPart(Part):
         True, description="with compile on one GPU: replay whole steps as CUDA graphs"
     )
     ema: float = Field(0.0, ge=0, lt=1, description="decay of the averaged weights; 0: no average")
-    parallel: Literal["ddp", "fsdp"] = "ddp"
+    parallel: Literal["ddp", "fsdp", "hsdp"] = Field(
+        default="ddp", description="copies; shards over all devices; shards in each machine"
+    )
     device: str = Field("", description="cpu, cuda or mps; by default a GPU if there is one")
     threads: int = Field(
         0, ge=0, le=1024, description="CPU threads; 0: all of them, one for the smallest models"

@@ -30,7 +30,7 @@ def can_replay(recipe: Recipe, learner: Any, ranks: Ranks) -> bool:
         and ranks.count == 1
         and train.compile
         and train.graphs
-        and supported(train.precision, ranks.device) != "float32"
+        and supported(train.precision, ranks.device) in ("bfloat16", "fp8")
         and train.optimizer in ("adamw", "muon")
         and not train.ema
         and not train.checkpointing

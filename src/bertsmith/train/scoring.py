@@ -24,7 +24,7 @@ from bertsmith.train.building import corpus_folders, examples_of, open_corpus, o
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.evaluate import held_out, pseudo_perplexity
 from bertsmith.train.loop import Scoring
-from bertsmith.train.precision import supported
+from bertsmith.train.precision import Precision, supported
 from bertsmith.train.probe import Probe
 from bertsmith.train.recipe import Recipe
 
@@ -156,9 +156,15 @@ def _probed(
     weights, accuracy = ranks.gather(dict(learner.named_parameters())), 0.0
     if ranks.first:
         fill(plain, weights)
-        half = supported(recipe.train.precision, ranks.device) != "float32"
-        accuracy = probe.accuracy(plain.model.to(ranks.device), ranks.device, half)
+        model, dtype = plain.model.to(ranks.device), _compute(recipe, ranks)
+        accuracy = probe.accuracy(model, ranks.device, dtype)
     return {"probe": ranks.broadcast(accuracy), "probe_majority": probe.majority}
+
+
+def _compute(recipe: Recipe, ranks: Ranks) -> torch.dtype:
+    """The data type in which a run computes."""
+    name = supported(recipe.train.precision, ranks.device)
+    return Precision.of(name, ranks.device).compute
 
 
 def fill(plain: MultiObjective, weights: dict[str, torch.Tensor]) -> None:
@@ -178,6 +184,6 @@ def pseudo(recipe: Recipe, model: Model, ranks: Ranks, held: Examples | None) ->
         mask_id=held.source.tokenizer.mask_id or 0,
         device=ranks.device,
         most=recipe.train.micro_tokens,
-        half=supported(recipe.train.precision, ranks.device) != "float32",
+        dtype=_compute(recipe, ranks),
     )
     return {} if perplexity is None else {"pseudo_perplexity": perplexity}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,11 +20,13 @@ from bertsmith.errors import BertsmithError
 from bertsmith.files import cause, digest, sync
 from bertsmith.train.averages import Averages
 from bertsmith.train.best import Best
-from bertsmith.train.distributed import Ranks, assign
-from bertsmith.train.optimizer import CompositeOptimizer
+from bertsmith.train.distributed import Ranks, assign, is_sharded, shards_of
+from bertsmith.train.optimizer import CompositeOptimizer, local_shard
 
 WRITING, REPLACED = ".writing-", ".replaced-"
+SHARD = re.compile(r"-\d{5}-of-\d{5}(?=\.safetensors$)")
 Tensors = Mapping[str, Tensor]
+Parts = Mapping[str, Tensors]  # file → its tensors
 
 
 @dataclass
@@ -37,6 +41,7 @@ class Progress:
     averaged: int = 0  # updates of the averages
     useful: float = 0.0  # share of the ranks' tokens that belong to samples, summed over steps
     skipped: int = 0  # bad steps in a row
+    loss_scale: list[float] = field(default_factory=list)  # of float16, and its good steps
     corpus: str = ""  # the fingerprint of the data
     corpora: list[int] = field(default_factory=list)  # of a mixture: tokens read from each
     closed: bool = False  # the budget is spent and the last evaluation done
@@ -73,9 +78,13 @@ class TensorState:
     ) -> None:
         self.named, self.optimizer, self.averages, self.best = named, optimizer, averages, best
         self.names = {parameter: name for name, parameter in named.items()}
+        self.shards = shards_of(named.values())
 
-    def gather(self, ranks: Ranks) -> dict[str, dict[str, Tensor]]:
-        """Gather full tensors in the CPU memory of the first rank: file → tensors."""
+    def copied(self, ranks: Ranks) -> Parts:
+        """Copy what this rank writes of a checkpoint to CPU memory: its shards; file → tensors.
+
+        Tensors that are not sharded are written by the first rank.
+        """
         states = {
             f"{self.names[parameter]}:{key}": torch.as_tensor(value)
             for parameter, state in self.optimizer.states()
@@ -87,7 +96,17 @@ class TensorState:
             "average": self.averages.values,
             "best": self.best.weights,
         }
-        return {file: ranks.gather(tensors) for file, tensors in files.items() if tensors}
+        writes = ranks.rank < self.shards  # with HSDP, the others have the same shards
+        ending = f"-{ranks.rank + 1:05}-of-{self.shards:05}" if self.shards > 1 else ""
+        return {
+            f"{file}{ending}": {
+                name: host_copy(local_shard(tensor))
+                for name, tensor in tensors.items()
+                if ranks.first or (writes and is_sharded(tensor))
+            }
+            for file, tensors in files.items()
+            if tensors and writes
+        }
 
     def load(self, saved: Saved) -> None:
         """Load the tensors of a checkpoint."""
@@ -124,8 +143,27 @@ def _states(
             yield key, state
 
 
+def host_copy(tensor: Tensor) -> Tensor:
+    """A copy in CPU memory; from a GPU, it is under way until an event that is recorded now."""
+    on_gpu = tensor.device.type == "cuda"
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=on_gpu)
+    return copy.copy_(tensor.detach(), non_blocking=on_gpu)
+
+
+def _whole(folder: Path, name: str, files: Iterable[str]) -> dict[str, Tensor]:
+    """The tensors of a file, or of its shards: those of several shards are put together."""
+    pieces: dict[str, list[Tensor]] = {}
+    for file in sorted(file for file in files if SHARD.sub("", file) == name):
+        for key, tensor in load_file(folder / file).items():
+            pieces.setdefault(key, []).append(tensor)
+    return {key: torch.cat(some) if len(some) > 1 else some[0] for key, some in pieces.items()}
+
+
 class Checkpoints:
-    """The checkpoints of a run, `step-00000500` and so on; the last few are kept."""
+    """The checkpoints of a run, `step-00000500` and so on; the last few are kept.
+
+    Files of sharded tensors are called `model-00001-of-00004.safetensors` and so on.
+    """
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
         self.folder, self.keep = folder, keep
@@ -140,33 +178,63 @@ class Checkpoints:
         """Where the checkpoint of a step is."""
         return self.folder / f"step-{step:08}"
 
-    def save(self, step: int, tensors: Mapping[str, Tensors], numbers: Mapping[str, Any]) -> None:
+    def save(self, step: int, parts: Parts, numbers: Mapping[str, Any]) -> None:
         """Write a checkpoint: a new folder, flushed to the disk, then renamed into its place."""
-        part = self.folder / f"{WRITING}step-{step:08}"
-        try:
+        self.begin(step)
+        self.commit(step, self.write(step, parts), numbers)
+
+    def begin(self, step: int) -> None:
+        """Make the folder in which a checkpoint is written."""
+        with self._complaining(step):
             self.sweep()
-            part.mkdir(parents=True)
-            for name, content in tensors.items():
-                save_file(dict(content), part / f"{name}.safetensors")
-            (part / "state.json").write_text(json.dumps(numbers, indent=1), "utf-8")
-            sums = {path.name: digest(path) for path in sorted(part.iterdir())}
-            (part / "manifest.json").write_text(json.dumps(sums, indent=1), "utf-8")
-            for path in (*part.iterdir(), part):
+            self._part(step).mkdir(parents=True)
+
+    def write(self, step: int, parts: Parts) -> dict[str, str]:
+        """Write files of tensors; returns their SHA-256 sums."""
+        with self._complaining(step):
+            paths = [self._part(step) / f"{name}.safetensors" for name in parts]
+            for path, tensors in zip(paths, parts.values(), strict=True):
+                save_file(dict(tensors), path)
+                sync(path)
+            return {path.name: digest(path) for path in paths}
+
+    def commit(self, step: int, sums: Mapping[str, str], numbers: Mapping[str, Any]) -> None:
+        """Add the numbers and the sums of all files, and rename the folder into its place."""
+        part = self._part(step)
+        with self._complaining(step):
+            state = part / "state.json"
+            state.write_text(json.dumps(numbers, indent=1), "utf-8")
+            manifest = json.dumps({**sums, state.name: digest(state)}, indent=1)
+            (part / "manifest.json").write_text(manifest, "utf-8")
+            for path in (state, part / "manifest.json", part):
                 sync(path)
             if self.path(step).exists():
                 self.path(step).rename(self.folder / f"{REPLACED}{self.path(step).name}")
             part.rename(self.path(step))
             sync(self.folder)
             self.sweep()
+        for old in self.steps()[: -self.keep]:
+            shutil.rmtree(self.path(old), ignore_errors=True)
+
+    def listed(self, step: int, rank: int) -> Path:
+        """Where a rank lists the sums of its shards, for the first rank."""
+        return self._part(step) / f"rank-{rank}.json"
+
+    def _part(self, step: int) -> Path:
+        return self.folder / f"{WRITING}{self.path(step).name}"
+
+    @contextmanager
+    def _complaining(self, step: int) -> Iterator[None]:
+        """Context manager: a checkpoint that cannot be written is removed; the error is a line."""
+        try:
+            yield
         except (OSError, SafetensorError) as error:
-            shutil.rmtree(part, ignore_errors=True)
+            shutil.rmtree(self._part(step), ignore_errors=True)
             last = self.steps()
             kept = f"; the one of step {last[-1]} is intact" if last else ""
             raise BertsmithError(
                 f"{self.path(step)}: the checkpoint cannot be written ({cause(error)}){kept}"
             ) from error
-        for old in self.steps()[: -self.keep]:
-            shutil.rmtree(self.path(old), ignore_errors=True)
 
     def sweep(self) -> None:
         """Remove leftovers of an interrupted writer, restoring a checkpoint it had not replaced."""
@@ -184,14 +252,18 @@ class Checkpoints:
         folder = self.path(step)
         try:
             sums = json.loads((folder / "manifest.json").read_text("utf-8"))
-            for name in {"state.json", "model.safetensors"} - sums.keys():
+            files = {SHARD.sub("", name) for name, _ in sums.items()}
+            for name in {"state.json", "model.safetensors"} - files:
                 raise ValueError(f"manifest.json does not list {name}")
             for name, expected in sums.items():
                 if digest(folder / name) != expected:
                     raise BertsmithError(f"{folder / name}: damaged (its SHA-256 sum differs)")
             numbers = json.loads((folder / "state.json").read_text("utf-8"))
-            names = [name for name in sums if name.endswith(".safetensors")]
-            tensors = {n.removesuffix(".safetensors"): load_file(folder / n) for n in names}
+            tensors = {
+                name.removesuffix(".safetensors"): _whole(folder, name, sums)
+                for name in files
+                if name.endswith(".safetensors")
+            }
         except (OSError, ValueError, AttributeError, RecursionError, SafetensorError) as error:
             raise BertsmithError(f"{folder}: damaged ({cause(error)})") from error
         return Saved(numbers, tensors)

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from bertsmith.model.attention import Attention, BiasedAttention
-from bertsmith.train.distributed import Ranks, assign, is_sharded
-from bertsmith.train.guard import Guard
+from bertsmith.train.comparing import Comparing
+from bertsmith.train.distributed import Ranks, assign, is_sharded, shards_of
+from bertsmith.train.guard import OVERFLOW, Guard, LossScale
 from bertsmith.train.optimizer import CompositeOptimizer, local_shard
 from bertsmith.train.stopping import Stop
 from bertsmith.train.tables import TableGradients
@@ -36,6 +37,7 @@ class StepResult(NamedTuple):
     sums: dict[str, tuple[float, float]]  # the pairs that the module reports
     extras: list[float]  # sums of the caller's `extras`
     skipped: str  # why the step was skipped; empty if it was not
+    scale: float = 0.0  # of the loss, in float16
 
 
 class StepNote(NamedTuple):
@@ -64,6 +66,7 @@ class StepNote(NamedTuple):
         row |= {"learning_rate": self.learning_rate, "samples": self.samples}
         row |= {"tokens": self.total_tokens}
         row |= {"skipped": result.skipped} if result.skipped else {}
+        row |= {"loss_scale": result.scale} if result.scale else {}
         timing = {"step": self.step, "seconds": round(self.seconds, 4), "tokens": self.tokens}
         return row, timing | {"elapsed": round(self.elapsed, 3)}
 
@@ -83,16 +86,20 @@ class TrainingStep:
         *,
         clip: float = 1.0,
         guard: Guard | None = None,
+        scale: LossScale | None = None,
         objectives: Iterable[Any] = (),
         tables: Sequence[nn.Embedding] = (),
         compiled: bool = False,
     ) -> None:
         self.module, self.optimizer, self.ranks, self.clip = module, optimizer, ranks, clip
         self.guard, self.objectives = guard or Guard(), list(objectives)
+        self.scale = scale  # with float16
+        self.comparing = next((one for one in self.objectives if one.compares), None)
         self.tables, self.compiled = TableGradients(tables), compiled
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self.key_biases = KeyBiases(module)
         self.sharded = any(is_sharded(parameter) for parameter in self.parameters)
+        self.copies = ranks.count / shards_of(self.parameters)  # of each gradient
         self.computing = False  # can be interrupted safely
 
     def __call__(
@@ -113,38 +120,53 @@ class TrainingStep:
         gradients = self.tables.gather()
         gradients += [local_shard(p.grad) for p in self.parameters if p.grad is not None]
         norm = nn.utils.get_total_norm(gradients)
-        # Squared norms of shards add up; replicas are equal, so their mean is the value.
-        norm = norm.square() if self.sharded else norm / self.ranks.count
+        # Squared norms of shards add up; copies are equal, so their mean is the value.
+        norm = (norm.square() if self.sharded else norm) / self.copies
         row = wide(torch.cat([norm.reshape(1), reported]))
         norm_sum, loss, *sums = self.ranks.all_reduce(row, extras())
-        total = norm_sum**0.5 if self.sharded else norm_sum
+        scale = self.scale.value if self.scale else 1.0
+        total = (norm_sum**0.5 if self.sharded else norm_sum) / scale
         pairs = {name: (sums[2 * n], sums[2 * n + 1]) for n, name in enumerate(names)}
-        skipped = self.guard.check(total, loss)
+        overflow = self.scale is not None and self.scale.overflows(total, loss)
+        skipped = OVERFLOW if overflow else self.guard.check(total, loss)
         if not skipped:
-            self._update(gradients, total)
+            self._update(gradients, total, scale)
         self.optimizer.clear()
         self.tables.clear()
-        return StepResult(loss, total, pairs, sums[2 * len(names) :], skipped)
+        extra = sums[2 * len(names) :]
+        return StepResult(loss, total, pairs, extra, skipped, scale if self.scale else 0.0)
 
     def _gradients(self, micro_batches: Sequence[MicroBatch]) -> tuple[list[str], Tensor]:
         """Backward through this rank's micro-batches: names of pairs, and loss and pairs summed."""
         names: list[str] = []
         rows: list[Tensor] = []
-        for number, (inputs, active) in enumerate(micro_batches, 1):
-            with self.ranks.no_sync(self.module, number == len(micro_batches)):
+        comparing = self._comparing(micro_batches)
+        for number, (inputs, active) in enumerate(micro_batches):
+            compare = () if comparing is None else (comparing.of(number),)
+            with self.ranks.no_sync(self.module, number + 1 == len(micro_batches)):
                 if self.compiled:
                     torch.compiler.cudagraph_mark_step_begin()
-                loss, pairs = self.module(*inputs)
+                loss, pairs = self.module(*inputs, *compare)
                 # DDP and FSDP average gradients; the loss is a sum over ranks.
-                (loss * (float(self.ranks.count) if active else 0.0)).backward()
+                scale = self.scale.value if self.scale else 1.0
+                (loss * (self.ranks.count * scale if active else 0.0)).backward()
             names = list(pairs)
             row = torch.cat([loss.detach().reshape(1), *(pairs[name] for name in names)])
             rows.append(row if active else torch.zeros_like(row))
         return names, torch.stack(rows).sum(0) if len(rows) > 1 else rows[0]
 
-    def _update(self, gradients: list[Tensor], norm: float) -> None:
-        if self.clip and norm > self.clip:
-            torch._foreach_mul_(gradients, self.clip / norm)
+    def _comparing(self, micro_batches: Sequence[MicroBatch]) -> Comparing | None:
+        """How texts of other micro-batches and ranks are told of, if the loss compares them."""
+        if self.comparing is None or (len(micro_batches) == 1 and self.ranks.count == 1):
+            return None
+        examples = [one.inputs[0] for one in micro_batches]
+        active = [one.active for one in micro_batches]
+        return Comparing(self.module, self.comparing, self.ranks, examples, active)
+
+    def _update(self, gradients: list[Tensor], norm: float, scale: float) -> None:
+        clipped = self.clip / norm if self.clip and norm > self.clip else 1.0
+        if clipped != scale:
+            torch._foreach_mul_(gradients, clipped / scale)
         self.tables.place()
         for objective in self.objectives:
             objective.before_step()

@@ -120,6 +120,5 @@ def _step(run: Path) -> int:
 
 def _sums(run: Path) -> dict[str, str]:
     last = Checkpoints(run / "checkpoints").path(_step(run))
-    files = [run / "log.jsonl", last / "model.safetensors", last / "optimizer.safetensors"]
-    files.append(run / "model" / "model.safetensors")
-    return {path.name if path.parent != run / "model" else "model": digest(path) for path in files}
+    files = [run / "log.jsonl", run / "model" / "model.safetensors", *last.glob("*.safetensors")]
+    return {str(path.relative_to(run)): digest(path) for path in sorted(files)}

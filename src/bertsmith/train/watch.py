@@ -1,4 +1,4 @@
-"""Progress of a run: a live view, lines, or nothing; TensorBoard files."""
+"""Progress of a run: a live view, lines, or nothing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import BertsmithError
@@ -28,9 +26,9 @@ SPEED = 20  # steps over which speed is averaged
 
 
 class Watch:
-    """Base class of progress views: keeps the most recent values and writes TensorBoard files."""
+    """Base class of progress views: keeps the most recent values."""
 
-    def __init__(self, folder: RunFolder, recipe: Recipe, made: Built, tensorboard: bool) -> None:
+    def __init__(self, folder: RunFolder, recipe: Recipe, made: Built) -> None:
         self.recipe = recipe
         self.last: dict[str, Any] = {}
         self.held: dict[str, Any] = {}
@@ -44,14 +42,11 @@ class Watch:
         self.peak = self.elapsed = 0.0
         self.useful, self.ranks = 1.0, 1
         self.unigram = 0.0  # unigram loss in nats, if tokens are predicted
-        self.events = Events(folder.path / "tensorboard") if tensorboard else None
 
     def __enter__(self) -> Watch:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self.events is not None:
-            self.events.close()
+    def __exit__(self, *_: object) -> None: ...
 
     def step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
         """Record the values of a step and show them."""
@@ -62,9 +57,6 @@ class Watch:
             self.ranks = timing["ranks"]
         else:
             self.held = dict(row)
-        if self.events is not None:
-            speed = {"tokens_per_second": self.speed()} if "loss" in row else {}
-            self.events.add({**row, **speed})
         self.show(row)
 
     def show(self, row: Mapping[str, Any]) -> None:
@@ -198,51 +190,20 @@ def curve(values: list[float], width: int = 40) -> str:
     return "".join(BARS[round((mean - low) * scale)] for mean in means)
 
 
-MakeWatch = Callable[[RunFolder, Recipe, "Built", bool], Watch]  # creates a custom view
+MakeWatch = Callable[[RunFolder, Recipe, "Built"], Watch]  # creates a custom view
 
 
-def watcher(
-    show: str | MakeWatch | None, folder: RunFolder, recipe: Recipe, made: Built, tensorboard: bool
-) -> Watch:
+def watcher(show: str | MakeWatch | None, folder: RunFolder, recipe: Recipe, made: Built) -> Watch:
     """Return the requested view; by default "live" on a terminal, else "lines"."""
     kind = show or ("live" if sys.stderr.isatty() else "lines")
     view = VIEWS[kind] if isinstance(kind, str) else kind
-    return view(folder, recipe, made, tensorboard and folder.writes)
+    return view(folder, recipe, made)
 
 
 VIEWS: dict[str, MakeWatch] = {"live": Live, "lines": Lines, "none": Watch}
 
 
-def check_view(show: str | MakeWatch | None, tensorboard: bool) -> None:
+def check_view(show: str | MakeWatch | None) -> None:
     """Raise an error for an unknown view, before anything is written."""
     if isinstance(show, str) and show not in VIEWS:
         raise BertsmithError(f"unknown view {show!r}; known: {', '.join(VIEWS)}")
-    if tensorboard and find_spec("tensorboard") is None:
-        raise BertsmithError('TensorBoard is missing: pip install "bertsmith[tensorboard]"')
-
-
-class Events:
-    """TensorBoard's event files. Steps that are run again replace those shown before."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.step = folder, math.inf
-        self.writer: Any = None
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Add the numbers of a step or of an evaluation."""
-        from torch.utils.tensorboard import SummaryWriter
-
-        # The evaluation of a step follows the step, which stays.
-        first = row["step"] + ("loss" not in row)
-        if first <= self.step:  # the first row of a run, also after a resume or a rollback
-            self.close()
-            self.writer = SummaryWriter(str(self.folder), purge_step=first)
-        self.step = row["step"]
-        for key, value in row.items():
-            if isinstance(value, int | float) and key != "step":
-                self.writer.add_scalar(key, value, self.step)
-
-    def close(self) -> None:
-        """Write what is left."""
-        if self.writer is not None:
-            self.writer.close()

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.check import Finding, Reader, Report, check, open_reader, quick
+from bertsmith.tasks.check import CheckReport, Finding, Reader, check, open_reader, quick
 from bertsmith.tasks.read import read_data
 
 Rows = list[dict[str, Any]]
-Lint = Callable[..., Report]
+Lint = Callable[..., CheckReport]
 
 GOOD: Rows = [{"text": f"text number {n} of many", "label": "ab"[n % 2]} for n in range(40)]
 GOOD_DEV: Rows = [{"text": f"another text, {n}", "label": "ab"[n % 2]} for n in range(10)]
@@ -22,7 +22,7 @@ GOOD_DEV: Rows = [{"text": f"another text, {n}", "label": "ab"[n % 2]} for n in 
 def lint(tmp_path: Path) -> Lint:
     """Write splits to files, read them and check them."""
 
-    def run(task: str | None = None, reader: Any = None, **splits: Rows) -> Report:
+    def run(task: str | None = None, reader: Any = None, **splits: Rows) -> CheckReport:
         read = {}
         for name, rows in splits.items():
             path = tmp_path / f"{name}.jsonl"
@@ -33,7 +33,7 @@ def lint(tmp_path: Path) -> Lint:
     return run
 
 
-def only(report: Report, code: str) -> Finding:
+def only(report: CheckReport, code: str) -> Finding:
     """The one finding of a kind; and it is about nothing else."""
     found = [finding for finding in report.findings if finding.code == code]
     assert len(found) == 1, [finding.line() for finding in report.findings]

@@ -1,7 +1,7 @@
 """Pre-training runs: read from their folders, as a page, and side by side."""
 
-from bertsmith.pages.runs.compare import Comparison, compare_runs
+from bertsmith.pages.runs.compare import RunComparison, compare_runs
 from bertsmith.pages.runs.page import report_page, write_report
 from bertsmith.pages.runs.run import Run, read_run
 
-__all__ = ["Comparison", "Run", "compare_runs", "read_run", "report_page", "write_report"]
+__all__ = ["Run", "RunComparison", "compare_runs", "read_run", "report_page", "write_report"]

@@ -1,7 +1,5 @@
 """Runs side by side: results, and the recipe keys in which they differ."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +16,7 @@ LONGEST = 60  # characters of a title that lists the runs
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """Runs beside each other: a value for each run in every row."""
 
     runs: tuple[Run, ...]
@@ -95,8 +93,8 @@ class Comparison:
         return drawn
 
     def _series(self, key: str, scale: float = 1.0) -> list[Series]:
-        named = zip(self.names, self.runs, strict=True)
-        return [Series(name, _by_tokens(run, key, scale), dots=HELD in key) for name, run in named]
+        pairs = zip(self.names, self.runs, strict=True)
+        return [Series(name, _by_tokens(run, key, scale), dots=HELD in key) for name, run in pairs]
 
     def _baselines(self, term: str) -> list[Reference]:
         """One line where all runs share it, else one for each."""
@@ -120,7 +118,7 @@ def _short_paths(paths: Sequence[Path]) -> tuple[str, ...]:
     return tuple(Path(*parts[shared:]).as_posix() for parts in every)
 
 
-def compare_runs(runs: Sequence[Run]) -> Comparison:
+def compare_runs(runs: Sequence[Run]) -> RunComparison:
     """Put runs beside each other."""
     names = tuple(run.name for run in runs)
     if len(set(names)) < len(names):
@@ -136,7 +134,7 @@ def compare_runs(runs: Sequence[Run]) -> Comparison:
             "the runs have different unigram entropies: their text or vocabulary differs, and"
             " losses per token cannot be compared directly"
         )
-    return Comparison(
+    return RunComparison(
         tuple(runs),
         names,
         {key: [one.get(key) for one in measures] for key in _ordered(measures)},

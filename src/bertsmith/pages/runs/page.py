@@ -1,7 +1,5 @@
 """The page of a run: report.html."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """A run, read from its folder: logs of any length, finished or not."""
 
-from __future__ import annotations
-
 import json
 import math
 import tomllib
@@ -88,8 +86,8 @@ class Run:
 
     def terms(self) -> list[str]:
         """The loss terms, each of which has an accuracy."""
-        found = (key.removeprefix(HELD) for key in self.curves if key.endswith("_accuracy"))
-        return list(dict.fromkeys(key.removesuffix("_accuracy") for key in found))
+        keys = (key.removeprefix(HELD) for key in self.curves if key.endswith("_accuracy"))
+        return list(dict.fromkeys(key.removesuffix("_accuracy") for key in keys))
 
     def points(self, key: str, scale: float = 1.0) -> list[tuple[float, float]]:
         """The curve of a key of the log over steps; empty where there is none."""

@@ -1,8 +1,7 @@
 """Extractive question answering: SQuAD's JSON (v1.1 and v2.0), and rows of question and passage."""
 
-from __future__ import annotations
-
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bertsmith.data.columns import Finder, says_yes_or_no
-from bertsmith.data.tables import Layout, Row, Table, Where, is_absent, text_cell
+from bertsmith.data.tables import FileLayout, Row, Table, Where, is_absent, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.numbers import parse_whole
@@ -64,7 +63,7 @@ class Question(Example):
 # ------------------------------------------------------------------ SQuAD's layout
 
 
-class Squad(Layout):
+class Squad(FileLayout):
     """SQuAD's JSON, v1.1 and v2.0."""
 
     name = "squad"
@@ -331,9 +330,30 @@ class AnsweringReading(Reading):
 
     def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
         """Answers that are not in the passage, repeated ids, and questions without an answer."""
-        from bertsmith.tasks.answering.checks import answers
+        from bertsmith.tasks.check.findings import Finding, found
 
-        yield from answers(splits)
+        for name, dataset in splits.items():
+            rows = dataset.examples
+            lost = [one.where for one in rows if any(span.start < 0 for span in one.answers or ())]
+            severity = "error" if len(lost) > 0.5 * len(rows) else "warning"
+            what = "questions with an answer that is not in the passage"
+            yield from found(
+                severity, "lost-answer", name, what, lost, "scored, but not trained on"
+            )
+            times = Counter(one.id for one in rows)
+            twice = [one.where for one in rows if times[one.id] > 1]
+            what = "questions with the id of another question"
+            yield from found("error", "same-id", name, what, twice, "ids must be unique")
+            blank = [
+                one.where for one in rows if any(not s.text.strip() for s in one.answers or ())
+            ]
+            yield from found(
+                "warning", "blank-answer", name, "questions with a blank answer", blank
+            )
+            if impossible := sum(one.impossible for one in rows):
+                percent = f"{impossible / len(rows):.1%}"
+                what = f"{name}: {percent} of the questions have no answer ({impossible:,})"
+                yield Finding("note", "no-answer", what, impossible)
 
 
 READING = AnsweringReading()

@@ -1,7 +1,5 @@
 """Answering: the span of a passage that answers a question, or no answer."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace

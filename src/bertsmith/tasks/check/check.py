@@ -1,7 +1,5 @@
 """`check` and `quick`: look at the data of one task before anything is trained on it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
@@ -9,7 +7,7 @@ from typing import Any
 
 from bertsmith.errors import BertsmithError
 from bertsmith.tasks.check import labels, texts
-from bertsmith.tasks.check.findings import SEVERITIES, Finding, Report, Splits
+from bertsmith.tasks.check.findings import SEVERITIES, CheckReport, Finding, Splits
 from bertsmith.tasks.check.lengths import Reader, measure
 from bertsmith.tasks.dataset import Dataset
 
@@ -32,7 +30,7 @@ LINTS = (
 SAMPLE = 20_000  # examples of a split that `quick` looks at
 
 
-def check(splits: Splits, reader: Reader | None = None) -> Report:
+def check(splits: Splits, reader: Reader | None = None) -> CheckReport:
     """Look for what would ruin training or flatter a score. There must be a split called train.
 
     With a reader, lengths are counted in its tokens; `Report.refuse` turns what would ruin
@@ -49,7 +47,7 @@ def check(splits: Splits, reader: Reader | None = None) -> Report:
     for lint in LINTS:
         found.extend(lint(splits))
     found.sort(key=lambda finding: SEVERITIES.index(finding.severity))
-    return Report(splits, labels.count(splits), lengths, found)
+    return CheckReport(splits, labels.count(splits), lengths, found)
 
 
 def quick(splits: Any, reader: Reader | None = None) -> list[str]:

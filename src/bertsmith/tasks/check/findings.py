@@ -1,7 +1,5 @@
 """Findings of a check: severity, description, places, count and advice."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,7 +44,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Report:
+class CheckReport:
     """The result of a check of the files of one task."""
 
     splits: Splits

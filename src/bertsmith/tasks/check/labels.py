@@ -1,7 +1,5 @@
 """Checks of labels and scores: missing, rare, misspelled, or unseen in training."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Checks with a model's tokenizer: lengths, unknown tokens, words split into many tokens."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Checks of texts: empty, badly decoded, duplicated, or in two splits."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter, defaultdict

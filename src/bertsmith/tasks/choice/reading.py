@@ -1,8 +1,7 @@
 """Multiple choice (SWAG, OpenBookQA, COPA, …) from tables with one row per question."""
 
-from __future__ import annotations
-
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -23,7 +22,7 @@ ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a r
 
 
 @dataclass(frozen=True, slots=True)
-class Options(Example):
+class ChoiceExample(Example):
     """A prompt and several choices, one of them correct."""
 
     prompt: str
@@ -100,13 +99,13 @@ class ChoiceReading(Reading):
             return Guess(0.9, "it has choices")
         return None
 
-    def examples(self, rows: Rows) -> list[Options]:
+    def examples(self, rows: Rows) -> list[ChoiceExample]:
         """Rows with a prompt, the choices (in one column or several) and which of them is right."""
         read = choice_rows(rows)
         rows.ledger.note("rows without a text, left out", read.count(None))
         return [one for one in read if one is not None]
 
-    def inputs(self, rows: Rows) -> list[Options | None]:
+    def inputs(self, rows: Rows) -> list[ChoiceExample | None]:
         """A prompt with its choices for each row."""
         return [one and replace(one, label=None) for one in choice_rows(rows)]
 
@@ -116,9 +115,24 @@ class ChoiceReading(Reading):
 
     def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
         """Correct choices that are mostly in one position, and repeated choices."""
-        from bertsmith.tasks.choice.checks import choices
+        from bertsmith.tasks.check.findings import Finding, found
 
-        yield from choices(splits)
+        for name, dataset in splits.items():
+            rows = dataset.examples
+            places = Counter(one.label for one in rows if one.label is not None)
+            place, times = next(iter(places.most_common(1)), (0, 0))
+            if len(rows) >= 20 and times > 0.8 * places.total():
+                fraction = times / places.total()
+                what = f"{name}: {fraction:.1%} of the correct choices are number {place + 1}"
+                advice = "a model would learn the position; shuffle the choices"
+                yield Finding("warning", "choice-place", what, times, (), advice)
+            twice = [one.where for one in rows if len(set(one.options)) < len(one.options)]
+            what = "examples with two equal choices"
+            yield from found("warning", "same-choice", name, what, twice)
+            widths = Counter(len(one.options) for one in rows)
+            if len(widths) > 1:
+                spoken = ", ".join(f"{n:,} with {width}" for width, n in sorted(widths.items()))
+                yield Finding("note", "choice-count", f"{name}: {spoken} choices", len(widths))
 
 
 def nested_choices(table: Table) -> str | None:
@@ -128,7 +142,7 @@ def nested_choices(table: Table) -> str | None:
     return next(nested, None)
 
 
-def choice_rows(rows: Rows) -> list[Options | None]:
+def choice_rows(rows: Rows) -> list[ChoiceExample | None]:
     """An example for each row; None for a row without a prompt."""
     table, finder = rows.table, rows.finder
     nested = nested_choices(table)
@@ -142,7 +156,7 @@ def choice_rows(rows: Rows) -> list[Options | None]:
     begins = finder.by_plain.get("sent2") if plain(prompt) == "sent1" else None  # SWAG's
     if begins:
         finder.used.add(begins)
-    examples: list[Options | None] = []
+    examples: list[ChoiceExample | None] = []
     for row, where in rows:
         asked = row.cells.get(prompt)
         keys: Sequence[str] = ()
@@ -168,7 +182,7 @@ def choice_rows(rows: Rows) -> list[Options | None]:
             more = text_cell(row.cells.get(question), where, question)
             spelled = f"{spelled} {ASKED.get(more.strip().lower(), more)}".strip()
         label = _label(row, answer, options, keys or KEYS, where)
-        examples.append(Options(spelled, tuple(options), label, where))
+        examples.append(ChoiceExample(spelled, tuple(options), label, where))
     return examples
 
 

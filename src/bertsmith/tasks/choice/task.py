@@ -1,7 +1,5 @@
 """Choice: the best of several choices for a prompt."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -17,7 +15,7 @@ from bertsmith.infer.loaded import EncoderTask, LoadedModel
 from bertsmith.infer.run import Steps
 from bertsmith.infer.texts import listed_strings
 from bertsmith.infer.windows import Window, Windower
-from bertsmith.tasks.choice.reading import READING, Options
+from bertsmith.tasks.choice.reading import READING, ChoiceExample
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.task import (
     Display,
@@ -174,7 +172,7 @@ class ChoiceTask(Task):
     usage = 'choose("A prompt", ["one", "another"])'
     defaults = MappingProxyType({"batch_size": 8})
     options = frozenset({"focal", "smoothing"})
-    kinds = (Options,)
+    kinds = (ChoiceExample,)
     exclusive = True
     learner, measures = ChoiceTraining, ("accuracy",)
 

@@ -1,7 +1,5 @@
 """Rows of texts or pairs of texts with one label each."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from bertsmith.data.columns import Finder, plain

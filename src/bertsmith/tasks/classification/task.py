@@ -1,7 +1,5 @@
 """Classification: one label for a text, or for a pair of texts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

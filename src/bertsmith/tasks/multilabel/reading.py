@@ -1,7 +1,5 @@
 """Rows of texts with any number of labels: lists, separators, or a column for each label."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Multilabel: any number of labels for a text, or for a pair of texts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows of texts or pairs of texts with a number each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -55,9 +53,23 @@ class ScoreReading(TextReading):
 
     def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
         """Constant scores, and scores outside the range of train."""
-        from bertsmith.tasks.regression.checks import scores
+        from bertsmith.tasks.check.findings import Finding, found
 
-        yield from scores(splits)
+        train: list[float] = []
+        for name, dataset in splits.items():
+            scores = [one.gold for one in dataset.examples if one.gold is not None]
+            if len(scores) > 1 and len(set(scores)) == 1:
+                severity = "error" if name == "train" else "warning"
+                what = f"{name}: every score is {scores[0]:g}"
+                where = (dataset.examples[0].where,)
+                yield Finding(severity, "one-score", what, len(scores), where)
+            train = scores if name == "train" else train
+        for name in (name for name in splits if train and name != "train"):
+            low, high = min(train), max(train)
+            scored = [one for one in splits[name].examples if one.gold is not None]
+            places = [one.where for one in scored if not low <= one.gold <= high]
+            what = f"scores outside train's range of {low:g} to {high:g}"
+            yield from found("warning", "score-range", name, what, places)
 
 
 def _score(value: Any, where: Where, column: str) -> float | None:

@@ -1,7 +1,5 @@
 """Regression: a number for a text, or for a pair of texts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from statistics import fmean, pstdev

@@ -1,7 +1,5 @@
 """Rows of a query with passages: positives and negatives, or one passage with its grade."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any

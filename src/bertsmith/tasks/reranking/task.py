@@ -1,7 +1,5 @@
 """Reranking: the passages of a query, the most relevant first."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise

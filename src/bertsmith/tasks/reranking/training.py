@@ -1,7 +1,5 @@
 """Learning to rank: the passages of a query compete in one batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows of texts that belong together, or of pairs with a score of their similarity."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any

@@ -1,7 +1,5 @@
 """Similarity: sentence vectors trained on related texts, or on pairs with scores."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Rows of texts, or of words, with labelled spans that may overlap or lie in one another."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

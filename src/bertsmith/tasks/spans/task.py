@@ -1,7 +1,5 @@
 """Spans: labelled parts of a text that may overlap or lie in one another."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from math import inf

@@ -6,8 +6,6 @@ first word and the key of its last word, both turned by their places (rotary), p
 first and the end of the last word (Su et al. 2022, efficient GlobalPointer). Above 0 it is a span.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple

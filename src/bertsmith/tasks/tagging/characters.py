@@ -1,7 +1,5 @@
 """Annotated spans of characters (spaCy, Prodigy, doccano) ↔ words with BIO tags."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """CoNLL files (a word a line, its tag in a column) and CoNLL-U treebanks → tagged sentences."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bertsmith.data.streams import Stream
-from bertsmith.data.tables import Layout, Row, Table, Where, portions
+from bertsmith.data.tables import FileLayout, Row, Table, Where, portions
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.numbers import parse_whole, shown
@@ -31,7 +29,7 @@ class Line(NamedTuple):
     cells: list[str]
 
 
-class Conll(Layout):
+class Conll(FileLayout):
     """A word on each line, with its tag in a column."""
 
     name = "conll"
@@ -77,7 +75,7 @@ class Conll(Layout):
             )
 
 
-class ConllU(Layout):
+class ConllU(FileLayout):
     """A treebank of Universal Dependencies."""
 
     name = "conllu"

@@ -1,7 +1,5 @@
 """Sentences whose words have tags, and texts with annotated spans."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from bertsmith.data.tables import Where

@@ -1,7 +1,5 @@
 """Rows of words with tags, and of texts with annotated spans."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -19,6 +17,7 @@ from bertsmith.tasks.tagging.conll import Conll, ConllU
 from bertsmith.tasks.tagging.examples import Annotated, Tagged, joined
 
 WORDLESS = "sentences without words, left out"
+BROKEN = 0.01  # the share of entities with a wrong tag before training suffers
 
 
 class TaggingReading(TextReading):
@@ -80,10 +79,36 @@ class TaggingReading(TextReading):
 
     def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
         """Tags that are numbers, of several schemes, or that violate their scheme."""
-        from bertsmith.tasks.tagging.checks import schemes, tags
+        from bertsmith.metrics.schemes import chunks, faults, split
+        from bertsmith.tasks.check.findings import Finding, found
 
-        yield from schemes(splits)
-        yield from tags(splits)
+        labels = splits["train"].labels
+        if labels and all(label.isdecimal() for label in labels):
+            what = "train: tags are numbers, so entities cannot be scored"
+            advice = "name them with --label-names O,B-PER,..."
+            yield Finding("warning", "numbered-tags", what, len(labels), (), advice)
+        # A split without entities has no scheme of its own.
+        marks = [{split(label)[0] for label in one.labels} for one in splits.values()]
+        schemes = {name: one.scheme for name, one in splits.items() if one.labels}
+        if len(set(schemes.values())) > 1 and not any(one <= {"O"} for one in marks):
+            spoken = ", ".join(f"{name} is {scheme or 'plain'}" for name, scheme in schemes.items())
+            what = f"splits use different tagging schemes: {spoken}"
+            yield Finding("error", "schemes", what, len(schemes), (), "convert one of them")
+        for name, dataset in splits.items():
+            tagged = [one for one in dataset.examples if isinstance(one, Tagged) and one.tags]
+            if dataset.scheme is None:
+                continue
+            entities = sum(len(chunks(one.tags or ())) for one in tagged)
+            broken = [
+                (one.at(word), reason)
+                for one in tagged
+                for word, reason in faults(one.tags or (), dataset.scheme)
+            ]
+            severity = "error" if len(broken) > BROKEN * entities else "warning"
+            first = broken[0][1] if broken else ""
+            what = f"tags that violate {dataset.scheme.upper()} (first: {first})"
+            advice = "they are scored as by conlleval; correct them"
+            yield from found(severity, "broken-tags", name, what, [p for p, _ in broken], advice)
 
 
 def _spelled(rows: Rows, examples: list[Tagged]) -> list[Tagged]:

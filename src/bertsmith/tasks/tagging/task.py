@@ -1,7 +1,5 @@
 """Tagging: a tag for every word, and the entities that tags spell."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType

@@ -1,0 +1,279 @@
+"""Loggers: the numbers of a run in TensorBoard, Weights & Biases or MLflow, beside its own files.
+
+A logger is a class like `Logger`: it is made with what a run is, `start`ed before its first step,
+gets the numbers of every step and evaluation, and is closed. Only the first rank logs.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from bertsmith.errors import BertsmithError, nearest
+from bertsmith.files import one_line, write_json, writing
+from bertsmith.foreign import read_table
+
+PROJECT = "bertsmith"  # the project or experiment of runs, unless the library's own variable is set
+WAIT, MANY = 2.0, 1000  # seconds and numbers after which MLflow's store is written
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """What loggers know of a run."""
+
+    folder: Path  # for files of loggers
+    name: str
+    settings: Mapping[str, Any]
+
+    def stored(self, logger: str) -> str | None:
+        """The id under which a logger knows the run, if it was begun before."""
+        found = (read_table(self.folder / "loggers.json") or {}).get(logger)
+        return found if isinstance(found, str) else None
+
+    def store(self, logger: str, name: str) -> None:
+        """Store it: a resumed run goes on under the same id."""
+        path = self.folder / "loggers.json"
+        with writing(path):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(path, {**(read_table(path) or {}), logger: name})
+
+
+NONE = LoggedRun(Path(), "", {})
+
+
+class Logger(Protocol):
+    """The interface of a logger."""
+
+    def __init__(self, run: LoggedRun) -> None: ...
+
+    def start(self, step: int) -> None:
+        """The run begins, or goes on after a step."""
+
+    def log(self, step: int, numbers: Mapping[str, float], evaluated: bool) -> None:
+        """The numbers of a step, or of an evaluation after it; steps may be run again."""
+
+    def close(self, finished: bool) -> None:
+        """Nothing more comes."""
+
+
+class TensorBoard:
+    """TensorBoard's event files. Steps that are run again replace those shown before."""
+
+    def __init__(self, run: LoggedRun) -> None:
+        self.run, self.last = run, math.inf
+        self.writer: Any = None
+
+    def start(self, step: int) -> None:
+        """Nothing: the first numbers show what is run again."""
+
+    def log(self, step: int, numbers: Mapping[str, float], evaluated: bool) -> None:
+        """Add scalars."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        first = step + evaluated  # the evaluation of a step follows the step, which stays
+        if first <= self.last:  # the first row of a run, also after a resume or a rollback
+            self.close(True)
+            folder = str(self.run.folder / "tensorboard")
+            self.writer = SummaryWriter(folder, purge_step=first)
+        self.last = step
+        for name, value in numbers.items():
+            self.writer.add_scalar(name, value, step)
+
+    def close(self, finished: bool) -> None:
+        """Write what is left."""
+        if self.writer is not None:
+            self.writer.close()
+
+
+class WeightsAndBiases:
+    """A run of Weights & Biases, by whose environment variables it is set up (WANDB_MODE, ...)."""
+
+    def __init__(self, run: LoggedRun) -> None:
+        self.about = run
+        self.run: Any = None
+
+    def start(self, step: int) -> None:
+        """Create the run, or go on with it."""
+        import os
+
+        import wandb
+
+        known = self.about.stored("wandb") if step else None
+        with writing(self.about.folder):
+            self.about.folder.mkdir(parents=True, exist_ok=True)
+        with reported("wandb", wandb.Error):
+            self.run = wandb.init(
+                project=os.environ.get("WANDB_PROJECT", PROJECT),
+                name=self.about.name,
+                dir=self.about.folder,
+                config=dict(self.about.settings),
+                id=known,
+                resume="allow" if known else None,
+                reinit="create_new",  # one that the person began is left alone
+            )
+            self.about.store("wandb", self.run.id)
+            self.run.define_metric("*", step_metric="step")
+
+    def log(self, step: int, numbers: Mapping[str, float], evaluated: bool) -> None:
+        """Log the numbers over our own steps, since wandb's cannot be run again."""
+        self.run.log({"step": step, **numbers})
+
+    def close(self, finished: bool) -> None:
+        """Wait until everything is sent or stored."""
+        if self.run is not None:
+            self.run.finish(exit_code=0 if finished else 1)
+
+
+class MLflow:
+    """A run of MLflow in the store that MLFLOW_TRACKING_URI names."""
+
+    def __init__(self, run: LoggedRun) -> None:
+        self.about, self.id = run, ""
+        self.client: Any = None
+        self.waiting: list[Any] = []
+        self.written = time.monotonic()
+
+    def start(self, step: int) -> None:
+        """Create the run, or go on with it."""
+        import os
+
+        from mlflow import MlflowClient
+        from mlflow.entities import Param
+        from mlflow.exceptions import MlflowException
+
+        with reported("mlflow", MlflowException):
+            client = MlflowClient()
+            known = self.about.stored("mlflow") if step else None
+            if known is None:
+                name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
+                found = client.get_experiment_by_name(name)
+                place = client.create_experiment(name) if found is None else found.experiment_id
+                known = client.create_run(place, run_name=self.about.name).info.run_id
+                self.about.store("mlflow", known)
+                rows = [Param(k, str(v)[:500]) for k, v in flat(self.about.settings)]
+                for first in range(0, len(rows), 100):
+                    client.log_batch(known, params=rows[first : first + 100])
+            else:
+                client.update_run(known, status="RUNNING")
+            self.client, self.id = client, known
+
+    def log(self, step: int, numbers: Mapping[str, float], evaluated: bool) -> None:
+        """Keep the numbers, and write them now and then: a server may be far away."""
+        from mlflow.entities import Metric
+
+        now = int(1000 * time.time())
+        for name, value in numbers.items():
+            known = re.sub(r"[^\w\-./: ]", "_", name)  # what MLflow allows
+            self.waiting.append(Metric(known, value, now, step))
+        if len(self.waiting) > MANY or time.monotonic() - self.written > WAIT:
+            self._write()
+
+    def _write(self) -> None:
+        from mlflow.exceptions import MlflowException
+
+        with reported("mlflow", MlflowException):
+            while self.waiting and self.client is not None:
+                self.client.log_batch(self.id, metrics=self.waiting[:MANY])
+                del self.waiting[:MANY]
+        self.written = time.monotonic()
+
+    def close(self, finished: bool) -> None:
+        """Write what is left."""
+        if self.client is not None:
+            self._write()
+            self.client.set_terminated(self.id, "FINISHED" if finished else "KILLED")
+
+
+LOGGERS: dict[str, Any] = {
+    "tensorboard": TensorBoard,
+    "wandb": WeightsAndBiases,
+    "mlflow": MLflow,
+}
+LoggerNames = Sequence[str | Callable[[LoggedRun], Logger]]
+
+
+def check_loggers(chosen: LoggerNames) -> None:
+    """Refuse unknown loggers and those whose library is missing, before anything is written."""
+    for name in chosen:
+        if not isinstance(name, str):
+            continue
+        if name not in LOGGERS:
+            raise BertsmithError(f"unknown logger {name!r:.60}{nearest(name, LOGGERS)}")
+        found = find_spec(name)
+        if found is None or found.origin is None:  # a folder of this name is no package
+            raise BertsmithError(f'{name} is missing: pip install "bertsmith[{name}]"')
+
+
+class Loggers:
+    """The loggers of a run; none by default. One that fails is left out, and the run goes on."""
+
+    def __init__(
+        self,
+        chosen: LoggerNames = (),
+        run: LoggedRun = NONE,
+        say: Callable[[str], None] = lambda message: None,
+    ) -> None:
+        kinds = [LOGGERS[one] if isinstance(one, str) else one for one in chosen]
+        self.loggers: list[Logger] = [kind(run) for kind in kinds]
+        self.say, self.finished = say, False
+
+    def __enter__(self) -> Loggers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for logger in self.loggers:
+            self._attempt(logger, lambda one: one.close(self.finished))
+
+    def start(self, step: int) -> None:
+        """The run begins, or goes on after a step."""
+        for logger in self.loggers:
+            logger.start(step)
+
+    def log(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
+        """The rows of a step or an evaluation, as they are written to the logs of a run."""
+        evaluated = "evaluated" in timing
+        numbers = {
+            name: float(value)
+            for name, value in row.items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
+        step = int(numbers.pop("step"))
+        if evaluated:  # of fine-tuning: the mean of the losses of steps
+            numbers.pop("loss", None)
+        elif timing.get("seconds"):
+            numbers["tokens_per_second"] = timing["tokens"] / timing["seconds"]
+        for logger in list(self.loggers):
+            self._attempt(logger, lambda one: one.log(step, numbers, evaluated))
+
+    def _attempt(self, logger: Logger, job: Callable[[Logger], None]) -> None:
+        try:
+            job(logger)
+        except (BertsmithError, OSError) as error:
+            if logger in self.loggers:
+                self.loggers.remove(logger)
+            self.say(f"{type(logger).__name__} stopped logging: {one_line(str(error))}")
+
+
+@contextmanager
+def reported(name: str, kind: type[Exception]) -> Iterator[None]:
+    """Report a library's errors in one line."""
+    try:
+        yield
+    except kind as error:
+        raise BertsmithError(f"{name}: {one_line(str(error))[:300]}") from error
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings without nesting: train.steps, ..."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
