@@ -132,9 +132,9 @@ def test_a_gain_is_proved_and_the_index_replaced(tmp_path: Path, made: Maker) ->
 
 def test_a_map_is_learned_from_some_owners_and_checked_on_others() -> None:
     random = np.random.default_rng(0)
-    turn = np.linalg.qr(random.normal(size=(16, 16)))[0]
-    texts = random.normal(size=(600, 16)).astype(np.float32)
-    queries = (texts @ turn + 0.1 * random.normal(size=texts.shape)).astype(np.float32)
+    # Half of the dimensions say what a query and its text are about, the others are noise.
+    shared, noise = random.normal(size=(600, 8)), random.normal(size=(2, 600, 8))
+    queries, texts = (np.concatenate([shared, 2 * own], axis=1).astype(np.float32) for own in noise)
     owners = np.repeat(np.arange(200), 3)
     weight = adapting.learned_map(queries, texts, owners).numpy()
 
@@ -143,9 +143,9 @@ def test_a_map_is_learned_from_some_owners_and_checked_on_others() -> None:
         far /= np.linalg.norm(far, axis=1, keepdims=True)
         return float(((near @ far.T).argmax(1) == np.arange(600)).mean())
 
-    assert found(weight) > found(np.eye(16)) + 0.05
-    noise = random.normal(size=texts.shape).astype(np.float32)
-    unrelated = adapting.learned_map(noise, texts, owners).numpy()
+    assert found(weight) > found(np.eye(16)) + 0.2
+    others = random.normal(size=texts.shape).astype(np.float32)
+    unrelated = adapting.learned_map(others, texts, owners).numpy()
     assert np.abs(unrelated - np.eye(16)).max() < 0.05  # nothing is learned that others gain by
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bertsmith.checkpoint.dense import IDENTITY, Dense
@@ -32,6 +32,10 @@ from bertsmith.search.pairs import Pair, pairs_of
 from bertsmith.search.store import Stored
 from bertsmith.settings import picked, taking
 from bertsmith.settings.search import AdaptationSettings
+from bertsmith.train.distributed import Ranks
+from bertsmith.train.optimizer import optimizer_for
+from bertsmith.train.recipe import TrainPart
+from bertsmith.train.step import MicroBatch, TrainingStep
 
 MOST_PASSAGES = 50_000  # that pairs are made of
 HELD, MOST_HELD = 0.2, 400  # documents that are held out: a fraction, and the most
@@ -196,34 +200,44 @@ def learned_map(queries: Vectors, texts: Vectors, owners: Any, seed: int = 0) ->
     kept_out = torch.from_numpy(np.isin(owners, last))
     checks, learned = kept_out.nonzero().flatten()[:MOST_CHECKED], (~kept_out).nonzero().flatten()
     generator = torch.Generator().manual_seed(seed)
-    identity = torch.eye(rows.shape[-1])
-    change = torch.zeros_like(identity, requires_grad=True)
-    optimizer = torch.optim.AdamW([change], lr=RATE / len(identity), weight_decay=0.0)
-
-    def loss(chosen: Tensor) -> Tensor:
-        one, two = F.normalize(rows[:, chosen] @ (identity + change).T, dim=-1)
-        same = order[chosen][:, None] == order[chosen]
-        same.fill_diagonal_(False)
-        scores = (one @ two.T / TEMPERATURE).masked_fill(same, float("-inf"))
-        own = torch.arange(len(chosen))
-        return (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own)) / 2
-
-    best, lowest, waited = identity, float("inf"), 0
-    for step in range(MOST_STEPS + 1):
-        if step % EVERY == 0:
+    mapping = LinearMap(rows, order)
+    rate = RATE / len(mapping.identity)
+    part = TrainPart(learning_rate=rate, weight_decay=0.0, epsilon=1e-8)
+    alone = Ranks.alone(torch.device("cpu"))
+    step = TrainingStep(mapping, optimizer_for(mapping, part), alone, clip=0.0)
+    best, lowest, waited = mapping.identity, float("inf"), 0
+    for number in range(MOST_STEPS + 1):
+        if number % EVERY == 0:
             with torch.no_grad():
-                now = float(loss(checks))
+                now = float(mapping(checks)[0])
             waited = 0 if now < lowest else waited + 1
             if now < lowest:
-                best, lowest = identity + change.detach(), now
+                best, lowest = mapping.identity + mapping.change.detach(), now
             if waited == PATIENCE:
                 break
-        optimizer.zero_grad()
-        loss(
-            learned[torch.randint(len(learned), (BATCH,), generator=generator).unique()]
-        ).backward()
-        optimizer.step()
+        chosen = learned[torch.randint(len(learned), (BATCH,), generator=generator).unique()]
+        step([MicroBatch((chosen,))])
     return best
+
+
+class LinearMap(nn.Module):
+    """The loss of pairs of vectors after a linear map: each is to find its partner."""
+
+    def __init__(self, rows: Tensor, owners: Tensor) -> None:
+        """`rows` are (2, N, D), the pairs; `owners` (N,) says whose they are."""
+        super().__init__()
+        self.rows, self.owners, self.identity = rows, owners, torch.eye(rows.shape[-1])
+        self.change = nn.Parameter(torch.zeros_like(self.identity))
+
+    def forward(self, chosen: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the mean loss of some pairs, whose others are the negatives."""
+        mapped = self.rows[:, chosen] @ (self.identity + self.change).T
+        queries, texts = F.normalize(mapped, dim=-1)
+        same = self.owners[chosen][:, None] == self.owners[chosen]
+        same.fill_diagonal_(False)
+        scores = (queries @ texts.T / TEMPERATURE).masked_fill(same, float("-inf"))
+        own = torch.arange(len(chosen))
+        return (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own)) / 2, {}
 
 
 def _mapped(encoder: Encoder, weight: Tensor) -> LoadedModel:

@@ -12,7 +12,7 @@ const EXAMPLE = FACTS.flatMap(([who, does, where], n) => KINDS.flatMap((kind, k)
 
 const worker = new Worker(URL.createObjectURL(new Blob([find("worker").textContent], { type: "text/javascript" })));
 const waiting = new Map();
-let sent = 0, training = false, begun = "", curves = [], size = 0;
+let sent = 0, training = false, current = "", curves = [], size = 0;
 worker.onmessage = ({ data }) => {
   const [done, failed] = waiting.get(data.id);
   waiting.delete(data.id);
@@ -63,9 +63,9 @@ async function train() {
   try {
     const text = find("text").value;
     let about = "";
-    if (text !== begun || (curves.at(-1)?.step ?? 0) >= LAST) {
+    if (text !== current || (curves.at(-1)?.step ?? 0) >= LAST) {
       const start = await ask("begin", { text });
-      [begun, curves, size] = [text, [], start.tokens];
+      [current, curves, size] = [text, [], start.tokens];
       find("status").textContent = `${start.sentences} sentences, ${start.tokens} tokens, ${start.parameters.toLocaleString("en")} parameters.`;
     }
     while (training) {
@@ -90,6 +90,6 @@ async function train() {
 find("text").value = EXAMPLE;
 find("masked").value = "The old fish [MASK] in the river.";
 find("train").addEventListener("click", train);
-find("masked").addEventListener("input", () => { if (begun) fill(); });
+find("masked").addEventListener("input", () => { if (current) fill(); });
 draw();
 document.documentElement.dataset.ready = "yes";
