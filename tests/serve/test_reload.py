@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import torch
 
@@ -77,12 +78,16 @@ def test_adapters_share_the_weights_of_their_model(files: Files) -> None:
         weights = [dict(site.served[name].bert.model.named_parameters()) for name in places]
         shared = [n for n in weights[0] if all(one[n] is weights[0][n] for one in weights)]
         assert {name for name in weights[0] if name.startswith("encoder.")} <= set(shared)
+        answers = []
         async with client(site) as http:
             for name, place in places.items():
                 found = await http.post("/tag", json={"inputs": "a b", "model": name})
                 alone = load(place.path, device="cpu").tag("a b")
                 scores = [one["score"] for one in found.json()["results"][0]]
-                assert scores == pytest.approx([one.score for one in alone], abs=1e-6)
+                # Sums of float32 in another order: unmerged updates are added to the outputs.
+                assert scores == pytest.approx([one.score for one in alone], abs=1e-5)
+                answers.append(scores[0])
+        assert np.diff(sorted(answers)).min() > 1e-3  # each has its own updates
         site.admission.work.close()
 
     asyncio.run(steps())

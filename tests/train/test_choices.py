@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from bertsmith.errors import BertsmithError
-from bertsmith.train import Recipe, pretrain, pretraining
+from bertsmith.train import Recipe, pretrain, scoring
 from bertsmith.train.building import built, open_corpus
 from bertsmith.train.loop import Trainer
 from bertsmith.train.optimizer import optimizer_for
@@ -57,7 +57,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *found: float) -> None:
         return {"masked_lm": loss, "masked_lm_accuracy": 0.5}
 
     monkeypatch.setattr(Trainer, "run", watched)
-    monkeypatch.setattr(pretraining, "held_out", held_out)
+    monkeypatch.setattr(scoring, "held_out", held_out)
 
 
 # ------------------------------------------------------------------ early stopping, best weights
@@ -255,9 +255,9 @@ def test_mistakes_are_one_line(
 def test_best_weights_need_held_out_text(
     recipe: Make, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manifest = pretraining.Manifest.read(prepared)
+    manifest = scoring.Manifest.read(prepared)
     manifest.splits["held_out"] = replace(manifest.splits["held_out"], documents=0)
-    monkeypatch.setattr(pretraining.Manifest, "read", lambda path: manifest)
+    monkeypatch.setattr(scoring.Manifest, "read", lambda path: manifest)
     for key, value in (("patience", 1), ("keep", "best")):
         with pytest.raises(BertsmithError, match=f"no held-out text, which evaluate.{key} needs"):
             pretrain(recipe(evaluate={key: value}), tmp_path / "run", show="none")

@@ -33,7 +33,8 @@ class Checked:
 
     def __post_init__(self) -> None:
         for item in fields(self):  # type: ignore[arg-type]
-            name, kind, value = item.name, str(item.type), getattr(self, item.name)
+            name, value = item.name, getattr(self, item.name)
+            kind = getattr(item.type, "__name__", str(item.type))
             if kind in KINDS:
                 known = isinstance(value, KINDS[kind])
                 known &= isinstance(value, bool) == (kind == "bool")  # True is an int to Python
