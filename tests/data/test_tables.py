@@ -129,6 +129,11 @@ def test_labels_are_names(values: tuple[Any, Any], tmp_path: Path) -> None:
     assert found.labels == ("0", "1")
     named = read_data(tmp_path / "a.jsonl", "classification", label_names=["bad", "good"])
     assert [one.label for one in named.examples] == ["good", "bad"]
+    (tmp_path / "b.jsonl").write_text(
+        '{"text": "a", "label": "fine"}\n{"text": "b", "label": "poor"}'
+    )
+    words = read_data(tmp_path / "b.jsonl", "classification", label_names=["bad", "good"])
+    assert "names of labels, not used" in words.ledger.lines()[0]
 
 
 def test_the_order_of_labels_is_not_the_files(tmp_path: Path) -> None:

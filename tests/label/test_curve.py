@@ -53,6 +53,7 @@ def test_a_real_curve(tmp_path: Path) -> None:
     curve = bs.learning_curve("bertsmith-embed", rows(80), repeats=1, device="cpu")
     assert curve.metric == "accuracy"
     assert curve.labels == 80
+    assert all(one.high <= 1 for one in (*curve.points, curve.score(80)))
     assert {one.name for one in curve.classes} == {"city", "food"}
     curve.save(tmp_path / "c.html")
     page = (tmp_path / "c.html").read_text()

@@ -103,6 +103,8 @@ def test_undo_takes_back_the_last_answers_one_by_one(tmp_path: Path) -> None:
     assert found == ["label", "skip", "undo", "undo", "label"]
     both = [one for split in ("train", "test") for one in _read(out, split)]
     assert [one.label for one in both] == ["b"]
+    part = next(split for split in ("train", "test") if _read(out, split))
+    assert not read_data(out, split=part).ledger.lines()  # what was taken back is not skipped
 
 
 def _read(path: Path, split: str) -> list[Any]:

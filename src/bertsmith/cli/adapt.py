@@ -73,5 +73,14 @@ def _show(index: Path, result: Adapted) -> None:
         typer.echo("hybrid search does not gain: the model was not written, the index not changed")
         return
     typer.echo(f"hybrid search gains: the adapted model is in {result.out}")
-    again = f"bertsmith index --out {index} --model {result.out} --re-embed"
-    typer.echo("the index uses it now" if result.replaced else f"use it with: {again}")
+    if result.replaced:
+        typer.echo("the index uses it now")
+        return
+    typer.echo(f"use it with: bertsmith index --out {index} --model {result.out} --re-embed")
+    from bertsmith.search import Index
+
+    with Index.open(index) as opened:
+        keywords, vectors = opened.weights
+    typer.echo(
+        f"and search with the weights of this comparison: --weights {keywords:g},{vectors:g}"
+    )

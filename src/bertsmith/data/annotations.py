@@ -107,7 +107,10 @@ def label_table(tables: Iterable[Table], split: str | None, ledger: Ledger) -> I
     for name, row in annotations.rows():
         if row is None:
             open_ = annotations.disagreed(name)
-            ledger.note("texts on which people disagree, left out" if open_ else "skipped texts")
+            if annotations.answers.get(name):  # else the only answer was taken back
+                ledger.note(
+                    "texts on which people disagree, left out" if open_ else "skipped texts"
+                )
         elif row.cells.get("split", "train") != (split or "train"):
             held += 1
         else:

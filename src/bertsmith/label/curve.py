@@ -247,7 +247,7 @@ def learning_curve(
     )
     margins = 1.645 * np.sqrt(np.diag(covariance))
     points = [
-        Point(size, float(one), float(one - margin), float(one + margin))
+        Point(size, float(one), float(one - margin), min(1.0, float(one + margin)))
         for size, one, margin in zip(sizes, scores, margins, strict=True)
     ]
     return LearningCurve(

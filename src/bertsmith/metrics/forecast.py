@@ -55,7 +55,8 @@ class Forecast:
         """The score that a model of this many labels will have."""
         draws = self._at(count)
         noise = self.noise * min(1.0, math.sqrt(self.base / count))
-        return self._between(draws + noise * np.random.default_rng(1).standard_normal(len(draws)))
+        draws = draws + noise * np.random.default_rng(1).standard_normal(len(draws))
+        return self._between(np.minimum(draws, self.best))
 
     def gain(self, count: float, more: float) -> Between:
         """What `more` labels add to the mean score of models of `count` labels."""

@@ -155,10 +155,16 @@ class Data:
         if decisions:
             finder.note("decision", decisions)
         rows = Rows(table, finder, self.ledger, self.label_names)
+        examples = reading.examples(rows)
+        if self.label_names and reading.classes:
+            labels = {name for one in examples for name in one.label_names}
+            if labels and labels.isdisjoint(self.label_names):
+                unused = "names of labels, not used since the labels are no numbers"
+                self.ledger.note(unused, len(self.label_names))
         return Dataset(
             table.path,
             reading.name,
-            reading.examples(rows),
+            examples,
             dict(finder.columns),
             why,
             rows.scheme,
