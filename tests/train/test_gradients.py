@@ -77,17 +77,21 @@ def errors(half: dict[str, Tensor], whole: dict[str, Tensor]) -> dict[str, float
     }
 
 
+def learner_and_example(made: Recipe, prepared: Path) -> tuple[nn.Module, Any, Any]:
+    """The learner of a recipe, an example for it, and the counts of its predictions."""
+    parts = built(made, Corpus.open(prepared).tokenizer)
+    learner = parts.learner.eval()
+    example = example_of(made, parts, prepared, 1000)
+    return learner, example, learner.counts(example)
+
+
 @pytest.mark.usefixtures("same_draws")
 @pytest.mark.parametrize("family", TINY)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_half_precision_changes_no_gradient_by_much(
     family: str, objective: str, recipe: Callable[..., Recipe], prepared: Path
 ) -> None:
-    made = small(recipe, family, objective)
-    parts = built(made, Corpus.open(prepared).tokenizer)
-    learner = parts.learner.eval()
-    example = example_of(made, parts, prepared, 1000)
-    counts = learner.counts(example)
+    learner, example, counts = learner_and_example(small(recipe, family, objective), prepared)
     whole = gradients(learner, example, counts)
     found = errors(gradients(HALF.wrap(learner), example, counts), whole)
     assert max(found.values()) < 0.02, sorted(found.items(), key=lambda one: -one[1])[:5]
@@ -103,11 +107,7 @@ def test_gradients_of_a_scaled_loss_in_float16_are_nearer(
     family: str, objective: str, recipe: Callable[..., Recipe], prepared: Path
 ) -> None:
     """float16 has three bits more than bfloat16, and a scale keeps gradients in its range."""
-    made = small(recipe, family, objective)
-    parts = built(made, Corpus.open(prepared).tokenizer)
-    learner = parts.learner.eval()
-    example = example_of(made, parts, prepared, 1000)
-    counts = learner.counts(example)
+    learner, example, counts = learner_and_example(small(recipe, family, objective), prepared)
     whole = gradients(learner, example, counts)
     half = Precision.of("float16", CPU).wrap(learner)
     scaled, plain = (gradients(half, example, counts, scale) for scale in (4096.0, 1.0))

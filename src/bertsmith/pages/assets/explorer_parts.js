@@ -118,7 +118,7 @@ function ask(name, message = {}) {
   });
 }
 
-// Hand the weights over, one part at a time, and let go of the text that they were.
+// Transfer the weights tensor by tensor, and free the base64 text that they were decoded from.
 async function openModel() {
   await ask("open", { settings: page });
   const parts = [...document.querySelectorAll("script.weights")];
