@@ -1,7 +1,12 @@
-"""BertsmithError, and foreign text made safe for a terminal."""
+"""BertsmithError, names of settings in its messages, and foreign text made safe for a terminal."""
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
+
+# A setting in a message, as the command line writes it and as Python does.
+SETTING = re.compile("\x02([^\x02\x1f]*)\x1f([^\x03]*)\x03")
 
 
 class BertsmithError(Exception):
@@ -12,13 +17,30 @@ class BertsmithError(Exception):
     """
 
     def __str__(self) -> str:
-        return printable(super().__str__())
+        return printable(SETTING.sub(r"\2", super().__str__()))
+
+    def for_command_line(self) -> str:
+        """The message with options, as in --hold-out 0, in place of Python's hold_out=0."""
+        return printable(SETTING.sub(r"\1", super().__str__()))
 
 
 class SettingError(BertsmithError):
     """A value that a setting cannot have. The message begins with the setting's name in Python,
     for which the command line writes the option.
     """
+
+
+def setting(name: str, value: Any = None, option: str = "") -> str:
+    """A setting in the message of a BertsmithError.
+
+    Python shows `overwrite=True`, the command line `--overwrite`. `option` is what the command
+    line shows where that does not follow from the name.
+    """
+    if not option:
+        words = name.replace("_", "-")
+        option = f"--no-{words}" if value is False else f"--{words}"
+        option += "" if value is None or isinstance(value, bool) else f" {value}"
+    return f"\x02{option}\x1f{name}{'' if value is None else f'={value!r}'}\x03"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

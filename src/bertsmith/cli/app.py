@@ -187,7 +187,7 @@ def main() -> None:
         was_given = any(word.partition("=")[0] == option for word in sys.argv)
         status = _say(f"{option} {rest}" if was_given else str(error))
     except BertsmithError as error:
-        status = _say(str(error))
+        status = _say(error.for_command_line())
     except (Interrupted, typer.Abort, KeyboardInterrupt):
         status = _say("interrupted", 130)
     except BrokenPipeError:

@@ -1,0 +1,27 @@
+"""Messages name settings as the reader knows them: in Python by keyword, in a shell by option."""
+
+import pytest
+
+from bertsmith.errors import BertsmithError, setting
+
+
+@pytest.mark.parametrize(
+    ("written", "python", "shell"),
+    [
+        (setting("hold_out"), "hold_out", "--hold-out"),
+        (setting("overwrite", True), "overwrite=True", "--overwrite"),
+        (setting("graphs", False), "graphs=False", "--no-graphs"),
+        (setting("split", "test"), "split='test'", "--split test"),
+        (setting("trained", "lora", "--train lora"), "trained='lora'", "--train lora"),
+    ],
+)
+def test_each_reader_sees_their_own_name(written: str, python: str, shell: str) -> None:
+    error = BertsmithError(f"x: use {written}, or {written}")
+    assert str(error) == f"x: use {python}, or {python}"
+    assert error.for_command_line() == f"x: use {shell}, or {shell}"
+
+
+def test_foreign_text_is_still_spelled_out() -> None:
+    error = BertsmithError(f"\x1b[31m: use {setting('out')}")
+    assert str(error) == r"\x1b[31m: use out"
+    assert error.for_command_line() == r"\x1b[31m: use --out"
