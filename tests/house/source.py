@@ -1,0 +1,116 @@
+"""What the rules of the house read: files, rooms, imports, docstrings."""
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+HOUSE = ROOT / "src" / "bertsmith"
+
+
+def shown(path: Path) -> str:
+    """Return a file's path as complaints show it."""
+    return path.relative_to(HOUSE).as_posix()
+
+
+def room_of(path: Path) -> str:
+    """Return the room that a file of the house belongs to."""
+    first = path.relative_to(HOUSE).parts[0]
+    if first == "__main__.py":  # `python -m bertsmith` is the command line
+        return "cli"
+    return "bertsmith" if first == "__init__.py" else first.removesuffix(".py")
+
+
+def imported(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield (line, dotted name) of everything imported, in functions and for types too."""
+    package = ["bertsmith", *path.relative_to(HOUSE).parts[:-1]]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) + 1 - node.level] if node.level else []
+            module = ".".join([*base, *filter(None, [node.module])])
+            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in IMPORTERS:
+            found = dynamic(tree, node)
+            if room_of(path) == "tasks" and "f'bertsmith.tasks.{" in ast.unparse(node):
+                found = ["bertsmith.tasks"]  # the room finds its own tasks by looking
+            yield from ((node.lineno, name) for name in found)
+
+
+IMPORTERS = {"import_module", "__import__"}
+
+
+UNSEEN = "?"  # stands for a module whose name cannot be read in the code
+
+
+def dynamic(tree: ast.AST, call: ast.Call) -> list[str]:
+    """Return the modules that import_module or __import__ may load.
+
+    Their name is a string; an f-string around an entry of a table of strings in the same file
+    (`_HOMES`); or a parameter that every call in the file gives as a string.
+    """
+    name = call.args[0] if call.args else None
+    if isinstance(name, ast.Constant):
+        return [str(name.value)]
+    if isinstance(name, ast.JoinedStr):
+        choices = [""]
+        for part in name.values:
+            ends = entries(tree, part)
+            choices = [start + end for start in choices for end in ends]
+        return choices if choices and all(UNSEEN not in one for one in choices) else [UNSEEN]
+    if isinstance(name, ast.Name):
+        return given(tree, call, name.id) or [UNSEEN]
+    return [UNSEEN]
+
+
+def entries(tree: ast.AST, part: ast.expr) -> list[str]:
+    """Return the strings that a part of an f-string may be."""
+    if isinstance(part, ast.Constant):
+        return [str(part.value)]
+    value = part.value if isinstance(part, ast.FormattedValue) else None
+    if isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == value.value.id:
+                if isinstance(node.value, ast.Dict):
+                    cells = node.value.values
+                    return [str(c.value) if isinstance(c, ast.Constant) else UNSEEN for c in cells]
+    return [UNSEEN]
+
+
+def given(tree: ast.AST, call: ast.Call, parameter: str) -> list[str]:
+    """Return the strings that all calls give for a parameter of the function around a call."""
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef) or call not in ast.walk(function):
+            continue
+        names = [one.arg for one in function.args.args]
+        if parameter not in names:
+            continue
+        place, found = names.index(parameter), []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == function.name:
+                words = {word.arg: word.value for word in node.keywords}
+                value = node.args[place] if place < len(node.args) else words.get(parameter)
+                found.append(str(value.value) if isinstance(value, ast.Constant) else UNSEEN)
+        return found
+    return []
+
+
+def docstrings(tree: ast.AST) -> Iterator[ast.Expr]:
+    """Yield the statements that are docstrings."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if ast.get_docstring(node, clean=False) is not None:
+                yield node.body[0]
+
+
+Rule = Callable[[Path, ast.AST], Iterator[str]]
+
+
+def complaints(rule: Rule, folder: Path = HOUSE) -> list[str]:
+    """Return what a rule says of every file of a folder."""
+    files = sorted(folder.rglob("*.py"))
+    assert files, f"no Python files in {folder}"
+    return [text for file in files for text in rule(file, ast.parse(file.read_text("utf-8")))]
