@@ -20,7 +20,7 @@ from bertsmith.infer.texts import listed_strings
 from bertsmith.tasks.evaluate import state_coverage
 from bertsmith.tasks.methods import Methods
 from bertsmith.tasks.stream import predict_source
-from bertsmith.tasks.use import Request, Several, Use
+from bertsmith.tasks.use import RequestBody, Several, Use
 
 LONGEST_NAME = 255  # bytes of a file's name; a system raises an error for longer ones
 
@@ -109,7 +109,7 @@ class Bert(Methods, LoadedModel):
             ranks=loaded.ranks,
         )
 
-    def ask(self, use: Use, request: Request) -> Any:
+    def ask(self, use: Use, request: RequestBody) -> Any:
         """Return the answer to a request; an error if the model cannot do it."""
         use.demand(self)
         call = use.call(self, request)

@@ -8,7 +8,7 @@ import pytest
 
 from analysis.browser import chromium
 from bertsmith.demo.page import page
-from bertsmith.tasks.task import Display, Mark, Passage
+from bertsmith.tasks.task import Display, DisplayText, Mark
 from demo.conftest import Made
 
 EVIL = '<script>alert("1")</script>'
@@ -28,8 +28,8 @@ def hostile(value: Any, key: str = "") -> Any:
 
 def test_no_text_can_act(made: Made) -> None:
     results, run, head, _, own = made.parts
-    labelled = Display((Passage(EVIL),), EVIL, "x", 0.5)
-    tagged = Display((Passage(EVIL + EVIL, (Mark(0, len(EVIL), "missed"),)),))
+    labelled = Display((DisplayText(EVIL),), EVIL, "x", 0.5)
+    tagged = Display((DisplayText(EVIL + EVIL, (Mark(0, len(EVIL), "missed"),)),))
     head = replace(head, tokens=[EVIL] * len(head.tokens))
     written = page(hostile(results), run, head, ([labelled], [tagged]), own)
     assert written.count("<script") == 1  # the page's own, which its policy names

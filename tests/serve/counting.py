@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
 from bertsmith.infer.run import EncoderPass, Steps
 from bertsmith.tasks import found
-from bertsmith.tasks.use import Askable, Call, Request, Use, form, listed
+from bertsmith.tasks.use import Askable, Call, RequestBody, Use, form, listed
 
 
 @EncoderTask
@@ -22,7 +22,7 @@ def count(bert: LoadedModel, texts: Sequence[str], letter: str) -> Steps[list[di
     return [{"letter": letter, "share": text.count(letter) / len(text)} for text in texts]
 
 
-class CountRequest(Request):
+class CountRequest(RequestBody):
     """Texts and a letter."""
 
     inputs: Annotated[str | list[str], form("Text", "A banana.")]

@@ -15,7 +15,7 @@ from bertsmith import BertsmithError
 from bertsmith.batch import Batch
 from bertsmith.data.tables import Where
 from bertsmith.infer.explain import attribute
-from bertsmith.tasks.answering.reading import Question
+from bertsmith.tasks.answering.reading import QuestionExample
 from bertsmith.tasks.answering.task import find_answers
 from bertsmith.tasks.choice.reading import ChoiceExample
 from bertsmith.tasks.classification.reading import Labelled
@@ -103,7 +103,9 @@ def test_answers_of_many_questions_are_those_of_each(made: Maker) -> None:
         scores = [a.score for a in together]
         assert scores == pytest.approx([a.score for a in alone], abs=1e-5)
         assert 0 < one.no_answer < 1
-    questions = [Question(str(n), "Who?", text, None, "", HERE) for n, text in enumerate(passages)]
+    questions = [
+        QuestionExample(str(n), "Who?", text, None, "", HERE) for n, text in enumerate(passages)
+    ]
     assert len(predict(bert, questions, top=3)[1].output["answers"]) == 3
 
 
@@ -206,7 +208,7 @@ def test_tags_are_explained_entity_by_entity(made: Maker) -> None:
 def test_answers_are_explained(made: Maker) -> None:
     bert = made("bert", "ForQuestionAnswering").ours
     passage = " ".join(TEXTS)
-    asked = Question("1", "Who lives in Uppsala?", passage, None, "", HERE)
+    asked = QuestionExample("1", "Who lives in Uppsala?", passage, None, "", HERE)
     (found,) = predict(bert, [asked])
     rows = task_of(bert).explain(bert, asked, found, steps=2)
     asked_words = [row["word"] for row in rows if row["text"] == 0]

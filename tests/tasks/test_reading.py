@@ -17,7 +17,7 @@ from bertsmith.tasks import found, read
 from bertsmith.tasks.cells import TextReading
 from bertsmith.tasks.found import reading_named, readings, task_folders
 from bertsmith.tasks.read import guess, known_roles, read_data
-from bertsmith.tasks.reading import Guess, Reading
+from bertsmith.tasks.reading import Reading, TaskGuess
 
 TABLES: dict[str, list[dict[str, Any]]] = {
     "classification": [{"text": "a", "label": "x"}],
@@ -44,7 +44,7 @@ def test_every_task_is_asked(task: str, monkeypatch: pytest.MonkeyPatch) -> None
     likely = {name: one.likely for name, one in guesses.items() if one is not None}
     assert max(likely, key=likely.__getitem__) == task
     reading, why = guess(rows, {})
-    assert (reading.name, Guess(likely[task], why)) == (task, guesses[task])
+    assert (reading.name, TaskGuess(likely[task], why)) == (task, guesses[task])
     # Without the likeliest task, the next one has the table, or nobody can read it.
     others = {name: one for name, one in readings().items() if name != task}
     monkeypatch.setattr("bertsmith.tasks.read.readings", lambda: others)
@@ -67,7 +67,7 @@ def test_a_reading_is_found_in_its_folder(tmp_path: Path, monkeypatch: pytest.Mo
     (folder / "__init__.py").touch()
     (folder / "reading.py").write_text(
         """
-from bertsmith.tasks.reading import Guess, Reading
+from bertsmith.tasks.reading import TaskGuess, Reading
 
 
 class Parity(Reading):
@@ -75,7 +75,7 @@ class Parity(Reading):
     roles = {"number": ("number", "integer")}
 
     def suits(self, finder):
-        return Guess(0.99, "it has integers") if finder.peek("number") else None
+        return TaskGuess(0.99, "it has integers") if finder.peek("number") else None
 
     def examples(self, rows):
         column = rows.finder.needed("number")

@@ -30,7 +30,7 @@ from bertsmith.pages import (
 )
 from bertsmith.tasks.evaluate import Evaluation, interval
 from bertsmith.tasks.registry import task_named
-from bertsmith.tasks.task import Mark, Passage, Prediction, Task
+from bertsmith.tasks.task import DisplayText, Mark, Prediction, Task
 from bertsmith.tasks.training import TASK_OPTIONS
 
 WORST = 300  # errors in the page
@@ -450,6 +450,6 @@ def _kind(mark: Mark) -> str:
     return "" if mark.kind == "correct" else f"{mark.note} ({mark.kind})".strip()
 
 
-def _parts(passage: Passage) -> list[MarkedPart]:
+def _parts(passage: DisplayText) -> list[MarkedPart]:
     spans = [(one.start, one.end, KINDS[one.kind], _kind(one) or one.note) for one in passage.marks]
     return highlighted(passage.text, spans)

@@ -18,7 +18,7 @@ from bertsmith.infer.loaded import LoadedModel
 from bertsmith.search.index import Index
 from bertsmith.search.rerank import answers
 from bertsmith.tasks.registry import USES
-from bertsmith.tasks.use import Request, Use, as_json
+from bertsmith.tasks.use import RequestBody, Use, as_json
 
 MOST = 200_000  # characters of the arguments of a call
 READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
@@ -26,7 +26,7 @@ Text = Annotated[str, Field(min_length=1)]
 Few = Annotated[int, Field(ge=0, le=20)]
 
 
-class SearchRequest(Request):
+class SearchRequest(RequestBody):
     """What `search` is asked."""
 
     query: Annotated[
@@ -38,7 +38,7 @@ class SearchRequest(Request):
     ]
 
 
-class ReadRequest(Request):
+class ReadRequest(RequestBody):
     """What `read` is asked."""
 
     passage: Annotated[
@@ -48,7 +48,7 @@ class ReadRequest(Request):
     after: Annotated[Few, Field(description="How many passages after it.")] = 2
 
 
-class QuestionRequest(Request):
+class QuestionRequest(RequestBody):
     """What `find_answer` is asked."""
 
     question: Annotated[Text, Field(description="A question whose answer is a few words.")]
@@ -60,7 +60,7 @@ class AssistantTool(NamedTuple):
 
     title: str
     about: str
-    Request: type[Request]
+    Request: type[RequestBody]
     call: Callable[[Any], Any]
 
 
@@ -149,7 +149,7 @@ def _models(use: Use, able: Mapping[str, LoadedModel]) -> str:
     return f"Computed on this machine by {'; '.join(shown)}."
 
 
-def choosing(what: str, among: Mapping[str, Any], base: type[Request]) -> type[Request]:
+def choosing(what: str, among: Mapping[str, Any], base: type[RequestBody]) -> type[RequestBody]:
     """The request with a choice among names, where there are several."""
     if len(among) < 2:
         return base
@@ -157,7 +157,7 @@ def choosing(what: str, among: Mapping[str, Any], base: type[Request]) -> type[R
     return create_model(base.__name__, __base__=base, **{what: (Literal[names], names[0])})  # type: ignore[call-overload]
 
 
-def schema_of(request: type[Request]) -> dict[str, Any]:
+def schema_of(request: type[RequestBody]) -> dict[str, Any]:
     """The JSON schema of a request; labels of the playground's forms are descriptions."""
     schema = request.model_json_schema()
     for entry in schema["properties"].values():

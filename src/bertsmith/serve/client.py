@@ -21,7 +21,7 @@ from bertsmith.infer.states import TextStates
 from bertsmith.infer.texts import listed_strings
 from bertsmith.tasks.embedding import Vectors
 from bertsmith.tasks.methods import Methods
-from bertsmith.tasks.use import Request, Use
+from bertsmith.tasks.use import RequestBody, Use
 
 LARGEST = 1 << 30  # bytes of an answer
 AT_ONCE = 64  # texts in a request; servers limit them
@@ -109,7 +109,7 @@ class RemoteBert(Methods):
         for connection in list(self._connections):
             connection.close()
 
-    def ask(self, use: Use, request: Request) -> Any:
+    def ask(self, use: Use, request: RequestBody) -> Any:
         """Return the server's answer to a request; many texts are sent in several requests."""
         body = dict(request)
         texts = {name: body.pop(name) for name in use.lists if body[name] is not None}

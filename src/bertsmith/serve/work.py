@@ -27,7 +27,7 @@ from bertsmith.serve.read import Spans, read_spans
 from bertsmith.settings.serving import Settings
 from bertsmith.tasks.embedding import EmbedRequest, Vectors
 from bertsmith.tasks.registry import USES
-from bertsmith.tasks.use import Call, Request
+from bertsmith.tasks.use import Call, RequestBody
 
 Result = TypeVar("Result")
 INLINE = 4000  # characters tokenized on the event loop: faster than a thread switch
@@ -99,7 +99,7 @@ class Work:
         self.threads.shutdown()
 
     async def ask(
-        self, served: ServedModel, verb: str, request: Request, long: str | None = None
+        self, served: ServedModel, verb: str, request: RequestBody, long: str | None = None
     ) -> Any:
         """Return the answer to a request, as `Bert` gives it."""
         return await self.run(served, USES[verb].call(served.bert, request), long)

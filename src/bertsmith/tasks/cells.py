@@ -12,7 +12,7 @@ from bertsmith.data.delimited import ABSENT
 from bertsmith.data.tables import Row, Table, Where, is_absent, list_cell, sample, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole
-from bertsmith.tasks.reading import Example, Reading, Rows, Unlabelled
+from bertsmith.tasks.reading import Reading, Rows, TaskExample, Unlabelled
 
 # Two texts that belong together, as known data sets name them. The first that is there is used.
 COUPLES = (
@@ -80,7 +80,7 @@ class TextReading(Reading):
             examples.append(texts and self.unlabelled(*texts, where))
         return examples
 
-    def unlabelled(self, text: str, pair: str | None, where: Where) -> Example:
+    def unlabelled(self, text: str, pair: str | None, where: Where) -> TaskExample:
         """An example without a label."""
         return Unlabelled(text, pair, where)
 

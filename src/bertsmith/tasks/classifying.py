@@ -17,9 +17,9 @@ from bertsmith.tasks.use import (
     Askable,
     Call,
     PairScores,
-    Request,
-    Result,
+    RequestBody,
     Several,
+    TaskResult,
     Texts,
     Use,
     form,
@@ -32,7 +32,7 @@ NOT_RANKING = "the model has {} labels; one that reranks has a single score or t
 
 
 @dataclass(frozen=True)
-class Classification(Result):
+class Classification(TaskResult):
     """The best label and its probability; for regression models, the value."""
 
     label: str
@@ -156,7 +156,7 @@ def relevance(
 # ------------------------------------------------------------------ asking
 
 
-class ClassifyRequest(Request):
+class ClassifyRequest(RequestBody):
     """Texts, or pairs of texts."""
 
     inputs: Annotated[Texts, form("Text", "A film that I would watch again.")]

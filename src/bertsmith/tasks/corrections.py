@@ -15,23 +15,23 @@ from bertsmith.errors import BertsmithError
 from bertsmith.foreign import parse_table
 from bertsmith.ledger import Ledger
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.reading import Example
+from bertsmith.tasks.reading import TaskExample
 
 DECISIONS = ("keep", "leave out", "relabel")
 
 
-def sum_of(example: Example) -> str:
+def sum_of(example: TaskExample) -> str:
     """A sum of the texts and the label of an example."""
     content = repr((example.texts, _label(example))).encode("utf-8", "surrogatepass")
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _label(example: Example) -> Any:
+def _label(example: TaskExample) -> Any:
     """The label of an example as JSON can have it; labels without an order are sorted."""
     return sorted(example.gold) if isinstance(example.gold, frozenset) else example.gold
 
 
-def decision(example: Example, chosen: str, to: Any = None) -> dict[str, Any]:
+def decision(example: TaskExample, chosen: str, to: Any = None) -> dict[str, Any]:
     """A decision about an example, as a line of the file."""
     row = {
         "file": Path(example.where.file).name,

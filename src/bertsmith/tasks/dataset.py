@@ -8,9 +8,9 @@ from typing import Generic, TypeVar
 
 from bertsmith.ledger import Ledger
 from bertsmith.tasks.found import reading_named
-from bertsmith.tasks.reading import Example, Reading
+from bertsmith.tasks.reading import Reading, TaskExample
 
-Kind = TypeVar("Kind", bound=Example)
+Kind = TypeVar("Kind", bound=TaskExample)
 
 
 @dataclass(frozen=True)

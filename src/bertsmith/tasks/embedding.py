@@ -15,7 +15,7 @@ from bertsmith.infer.texts import listed_strings
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Model
 from bertsmith.model.pooling import POOLS
-from bertsmith.tasks.use import Askable, Call, Request, Texts, Use, listed
+from bertsmith.tasks.use import Askable, Call, RequestBody, Texts, Use, listed
 
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
 NAMES = {"mean": "mean", "cls": "first"}
@@ -65,7 +65,7 @@ def embed(
 # ------------------------------------------------------------------ asking
 
 
-class EmbedRequest(Request):
+class EmbedRequest(RequestBody):
     """Texts to embed; None: as the settings in the model's directory say."""
 
     inputs: Texts

@@ -16,12 +16,22 @@ from bertsmith.infer.spans import trimmed
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Model
 from bertsmith.pages.results import grouped_bars, score_bars
-from bertsmith.tasks.use import Askable, Call, Request, Result, Several, Texts, Use, form, listed
+from bertsmith.tasks.use import (
+    Askable,
+    Call,
+    RequestBody,
+    Several,
+    TaskResult,
+    Texts,
+    Use,
+    form,
+    listed,
+)
 from bertsmith.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Guess(Result):
+class Guess(TaskResult):
     """A predicted token for a mask."""
 
     token: str
@@ -140,7 +150,7 @@ EXAMPLES = (
 )
 
 
-class FillMaskRequest(Request):
+class FillMaskRequest(RequestBody):
     """Texts with masks."""
 
     inputs: Annotated[

@@ -10,7 +10,7 @@ from bertsmith.infer.run import Steps
 from bertsmith.infer.texts import listed_strings
 from bertsmith.tasks.classifying import softmax
 from bertsmith.tasks.read import open_data
-from bertsmith.tasks.use import Askable, Call, Request, Several, Texts, Use, listed
+from bertsmith.tasks.use import Askable, Call, RequestBody, Several, Texts, Use, listed
 
 HEADS = ("next_sentence", "sentence_order")
 FOLLOWS = 0  # the output that stands for "follows", or "in order"
@@ -50,7 +50,7 @@ def read_pairs(file: Path) -> list[tuple[str, str]]:
 # ------------------------------------------------------------------ asking
 
 
-class FollowsRequest(Request):
+class FollowsRequest(RequestBody):
     """Pairs of texts for next-sentence prediction."""
 
     first: Texts

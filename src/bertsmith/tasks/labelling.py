@@ -79,7 +79,7 @@ class Choose(Labelling):
         return [name in answer for name in labels] if self.several else [answer]
 
 
-class Mark(Labelling):
+class MarkSpans(Labelling):
     """Marked words, each part with a label."""
 
     asks = "mark"

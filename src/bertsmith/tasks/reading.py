@@ -15,7 +15,7 @@ from bertsmith.ledger import Ledger
 from bertsmith.tasks.labelling import Labelling
 
 
-class Example:
+class TaskExample:
     """One example of a task."""
 
     __slots__ = ()
@@ -43,7 +43,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class OneText(Example):
+class OneText(TaskExample):
     """An example that is about one text."""
 
     text: str
@@ -55,7 +55,7 @@ class OneText(Example):
 
 
 @dataclass(frozen=True, slots=True)
-class TextExample(Example):
+class TextExample(TaskExample):
     """An example that is a text, or a pair of texts."""
 
     text: str
@@ -74,7 +74,7 @@ class Unlabelled(TextExample):
     where: Where
 
 
-class Guess(NamedTuple):
+class TaskGuess(NamedTuple):
     """How likely a table is meant for a task, 0 to 1, and why."""
 
     likely: float
@@ -118,7 +118,7 @@ class Reading:
 
     # ------------------------------------------------------------------ tables
 
-    def suits(self, finder: Finder) -> Guess | None:
+    def suits(self, finder: Finder) -> TaskGuess | None:
         """Return how likely a table is meant for this task; None: not at all."""
         return None
 

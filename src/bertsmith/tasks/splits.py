@@ -17,7 +17,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.tasks.corrections import corrected
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.read import read_data
-from bertsmith.tasks.reading import Example
+from bertsmith.tasks.reading import TaskExample
 
 MOSTLY_SHARED = "most examples share a text, so only whole examples are kept apart"
 
@@ -182,7 +182,7 @@ def folds_of(
             yield replace(dataset, examples=rest), held
 
 
-def _stratum(example: Example) -> str:
+def _stratum(example: TaskExample) -> str:
     """The label by which examples are held out in proportion; none for tags, scores and answers."""
     names = example.label_names
     return names[0] if len(names) == 1 else "+".join(sorted(set(names))[:3])
@@ -210,7 +210,7 @@ def grouped(keys: Sequence[Sequence[str]]) -> list[list[int]]:
 
 
 def _drawn(
-    groups: list[list[int]], examples: Sequence[Example], share: float, seed: int
+    groups: list[list[int]], examples: Sequence[TaskExample], share: float, seed: int
 ) -> set[int]:
     """Whole groups, drawn until each stratum has its share of held-out examples."""
     from bertsmith.examples.draw import shuffled  # its room imports PyTorch; reading data does not

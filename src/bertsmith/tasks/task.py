@@ -23,7 +23,7 @@ from bertsmith.metrics.labels import Score
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.training import TaskOptions, Training
-from bertsmith.tasks.use import Result, Use
+from bertsmith.tasks.use import TaskResult, Use
 
 # Entries of config.json that were fitted on a model's outputs: other weights make them wrong.
 FITTED = (
@@ -40,7 +40,7 @@ Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Prediction(Result):
+class Prediction(TaskResult):
     """The prediction for one example.
 
     `value` is compared by metrics: a label, labels, a number, tags, an answer's text, or the index
@@ -63,7 +63,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Passage:
+class DisplayText:
     """A text of an example as a page shows it."""
 
     text: str
@@ -75,7 +75,7 @@ class Passage:
 class Display:
     """An example with its label and prediction, for people."""
 
-    passages: tuple[Passage, ...]
+    passages: tuple[DisplayText, ...]
     label: str | None = None  # None where the passages show it
     prediction: str | None = None
     confidence: float | None = None
@@ -296,7 +296,7 @@ class Task(Use):
 
     def display(self, example: Any, prediction: Prediction) -> Display:
         """Return an example with its label and prediction for display."""
-        passages = tuple(Passage(text) for text in example.texts)
+        passages = tuple(DisplayText(text) for text in example.texts)
         label, value = self.spoken(self.label_of(example)), self.spoken(prediction.value)
         return Display(passages, label, value, prediction.confidence)
 

@@ -23,7 +23,7 @@ Texts = str | Annotated[list[str], Field(min_length=1)]  # of a request
 Several = list[str] | tuple[str, ...]  # of a method that takes one text or several
 
 
-class Result:
+class TaskResult:
     """Results that turn into JSON."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -31,7 +31,7 @@ class Result:
         return asdict(self)  # type: ignore[call-overload]
 
 
-class Request(BaseModel):
+class RequestBody(BaseModel):
     """What a use is asked: the body of its route. Unknown keys are an error.
 
     The playground has a form for a use with entries that are described by `form`.
@@ -78,7 +78,7 @@ class Askable:
     are written once, and neither check what a server would accept nor where the model is.
     """
 
-    def ask(self, use: Use, request: Request) -> Any:
+    def ask(self, use: Use, request: RequestBody) -> Any:
         """The answer to a request, in the form of `Use.Answer`."""
         raise NotImplementedError
 
@@ -104,7 +104,7 @@ class Use:
     question: ClassVar[str]  # one line under the title
     ability: ClassVar[str]  # "fill masks": what a model without the head cannot do
     heads: ClassVar[tuple[str, ...]] = ()  # a model needs one of them; none: every model can
-    Request: ClassVar[type[Request]] = Request
+    Request: ClassVar[type[RequestBody]] = RequestBody
     Answer: ClassVar[Any]  # the type of answers as JSON: a client rebuilds them from it
     Methods: ClassVar[type[Askable]] = Askable  # the methods of `Bert` that ask for it
     lists: ClassVar[tuple[str, ...]] = ()  # entries of a request with an item for each text
@@ -160,6 +160,6 @@ def listed(texts: str | list[str]) -> list[str]:
 
 def as_json(value: Any) -> Any:
     """An answer as plain values."""
-    if isinstance(value, Result):
+    if isinstance(value, TaskResult):
         return value.to_dict()
     return [as_json(one) for one in value] if isinstance(value, list) else value

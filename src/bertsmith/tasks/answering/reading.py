@@ -13,8 +13,8 @@ from bertsmith.data.tables import FileLayout, Row, Table, Where, is_absent, text
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.numbers import parse_whole
-from bertsmith.tasks.labelling import Cells, Mark
-from bertsmith.tasks.reading import Example, Guess, Reading, Rows
+from bertsmith.tasks.labelling import Cells, MarkSpans
+from bertsmith.tasks.reading import Reading, Rows, TaskExample, TaskGuess
 
 NO_ANSWER = "ANSWERNOTFOUND"  # what SubjQA writes at the end of such a passage
 FEW = 4  # articles, with which questions are kept apart by passage
@@ -34,7 +34,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Question(Example):
+class QuestionExample(TaskExample):
     """A question about a passage, with all gold answers; none if it is unanswerable."""
 
     id: str
@@ -87,9 +87,9 @@ class Squad(FileLayout):
         return Table(path, names, rows, unit="question", layout=self.name, columns=found)
 
 
-def read_squad(path: Path, content: Mapping[str, Any], ledger: Ledger) -> list[Question]:
+def read_squad(path: Path, content: Mapping[str, Any], ledger: Ledger) -> list[QuestionExample]:
     """Every question of a SQuAD file."""
-    examples: list[Question] = []
+    examples: list[QuestionExample] = []
     for article in content["data"]:
         for paragraph in _listed(article, "paragraphs", path, len(examples)):
             for asked in _listed(paragraph, "qas", path, len(examples)):
@@ -107,7 +107,7 @@ def read_squad(path: Path, content: Mapping[str, Any], ledger: Ledger) -> list[Q
                 name = name_cell(asked.get("id"), len(examples) + 1)
                 question, title = _string(asked, "question", where), article.get("title")
                 title = name_cell(title, "")
-                examples.append(Question(name, question, passage, gold, title, where))
+                examples.append(QuestionExample(name, question, passage, gold, title, where))
     return examples
 
 
@@ -172,7 +172,7 @@ def placed(text: str, start: int | None, passage: str, ledger: Ledger) -> Span:
 # ------------------------------------------------------------------ rows
 
 
-def question_rows(rows: Rows, gold: bool = True) -> list[Question | None]:
+def question_rows(rows: Rows, gold: bool = True) -> list[QuestionExample | None]:
     """A question for each row; None for a row without a question or a passage."""
     finder, ledger = rows.finder, rows.ledger
     question, passage = finder.needed("question"), finder.needed("passage")
@@ -181,7 +181,7 @@ def question_rows(rows: Rows, gold: bool = True) -> list[Question | None]:
     name, title = finder.known("id"), finder.by_plain.get("title")
     if title:
         finder.used.add(title)
-    examples: list[Question | None] = []
+    examples: list[QuestionExample | None] = []
     for row, where in rows:
         if any(is_absent(row.cells.get(column)) for column in (question, passage)):
             examples.append(None)
@@ -194,7 +194,7 @@ def question_rows(rows: Rows, gold: bool = True) -> list[Question | None]:
         asked = text_cell(row.cells.get(question), where, question)
         number = name_cell(row.cells.get(name) if name else None, row.number)
         article = name_cell(row.cells.get(title) if title else None, "")
-        examples.append(Question(number, asked, read, spans, article, where))
+        examples.append(QuestionExample(number, asked, read, spans, article, where))
     return examples
 
 
@@ -207,9 +207,9 @@ def passage_cell(row: Row, where: Where, column: str, ledger: Ledger) -> str:
     return read
 
 
-def _merged(examples: list[Question], ledger: Ledger) -> list[Question]:
+def _merged(examples: list[QuestionExample], ledger: Ledger) -> list[QuestionExample]:
     """One question for each id: rows that repeat it add to its gold answers."""
-    groups: dict[tuple[str, str, str], list[Question]] = {}
+    groups: dict[tuple[str, str, str], list[QuestionExample]] = {}
     for example in examples:
         key = example.id, example.question, example.passage
         groups.setdefault(key, []).append(example)
@@ -252,7 +252,7 @@ def _answers(
     return (placed(text, places[0] if places else None, passage, ledger),)
 
 
-class MarkAnswer(Mark):
+class MarkAnswer(MarkSpans):
     """The answer in a passage; nothing where it has none."""
 
     named, at, text = False, 1, "context"
@@ -298,9 +298,9 @@ class AnsweringReading(Reading):
     labelling = MarkAnswer("answers")
     layouts = (Squad(),)
 
-    def suits(self, finder: Finder) -> Guess | None:
+    def suits(self, finder: Finder) -> TaskGuess | None:
         """Tables of questions and passages, unless their answers are yes and no."""
-        guess = Guess(0.8, "it has questions and passages")
+        guess = TaskGuess(0.8, "it has questions and passages")
         names = finder.by_plain
         if finder.given.keys() & {"question", "passage", "answers"} or "human_ans_spans" in names:
             return guess
@@ -312,13 +312,13 @@ class AnsweringReading(Reading):
             return None if labelled else guess
         return None if says_yes_or_no(finder.table, answers) else guess
 
-    def examples(self, rows: Rows) -> list[Question]:
+    def examples(self, rows: Rows) -> list[QuestionExample]:
         """Rows with a question, a passage and answers: texts, or SQuAD's texts and starts."""
         read = question_rows(rows)
         rows.ledger.note("rows without a question or a passage, left out", read.count(None))
         return _merged([one for one in read if one is not None], rows.ledger)
 
-    def inputs(self, rows: Rows) -> list[Question | None]:
+    def inputs(self, rows: Rows) -> list[QuestionExample | None]:
         """A question for each row."""
         return question_rows(rows, gold=False)
 

@@ -22,9 +22,9 @@ from bertsmith.metrics.answers import answer_overlap, best_threshold, question_s
 from bertsmith.numbers import parse_number
 from bertsmith.objectives.distilled import soft_cross_entropy
 from bertsmith.pages.results import marked_text, score_table
-from bertsmith.tasks.answering.reading import READING, Question, Span
+from bertsmith.tasks.answering.reading import READING, QuestionExample, Span
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.task import Display, Mark, Passage, Prediction, Rows, Scorer, Task, Values
+from bertsmith.tasks.task import Display, DisplayText, Mark, Prediction, Rows, Scorer, Task, Values
 from bertsmith.tasks.training import (
     ABSENT,
     Sample,
@@ -34,14 +34,14 @@ from bertsmith.tasks.training import (
     class_loss,
     item_weights,
 )
-from bertsmith.tasks.use import Askable, Call, Request, Result, form
+from bertsmith.tasks.use import Askable, Call, RequestBody, TaskResult, form
 
 THRESHOLD = "no_answer_threshold"  # in config.json: the probability above which there is no answer
 NO_ANSWER = (0, 0)  # the first token stands for "no answer"
 
 
 @dataclass(frozen=True)
-class Answer(Result):
+class Answer(TaskResult):
     """An answer, passage[start:end]; the empty answer means that the passage has none."""
 
     text: str
@@ -229,7 +229,9 @@ class AnsweringTraining(Training):
         return (torch.stack(both).mean(0) * targets["weights"]).sum()
 
 
-def token_span(example: Question, offsets: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+def token_span(
+    example: QuestionExample, offsets: Sequence[tuple[int, int]]
+) -> tuple[int, int] | None:
     """The first and last token of the first gold answer that stands in the passage."""
     for answer in example.answers or ():
         if answer.start < 0:
@@ -260,7 +262,7 @@ PASSAGE = (
 )
 
 
-class AnswerRequest(Request):
+class AnswerRequest(RequestBody):
     """A question and a passage of any length."""
 
     question: Annotated[str, form("Question", "Who designed the engine?", rows=0)]
@@ -308,7 +310,7 @@ class AnsweringTask(Task):
     usage = 'answer("A question?", "A passage.")'
     defaults = MappingProxyType({"batch_size": 16, "epochs": 2})
     options = frozenset({"focal"})
-    kinds = (Question,)
+    kinds = (QuestionExample,)
     learner, measures = AnsweringTraining, ("f1", "exact")
     fits_static = False
 
@@ -406,7 +408,10 @@ class AnsweringTask(Task):
             places.discard(place)
         marks += [Mark(start, end, "missed", "label") for start, end in places]
         marks.sort(key=lambda mark: (mark.start, mark.end))
-        passages = (Passage(example.question, title=True), Passage(example.passage, tuple(marks)))
+        passages = (
+            DisplayText(example.question, title=True),
+            DisplayText(example.passage, tuple(marks)),
+        )
         label, value = self.spoken(self.label_of(example)), self.spoken([prediction.value])
         return Display(passages, label, value, prediction.confidence)
 

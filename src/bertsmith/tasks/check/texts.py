@@ -10,7 +10,7 @@ from typing import Any
 from bertsmith.data.tables import Where
 from bertsmith.tasks.check.findings import Finding, Splits, found
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.reading import Example
+from bertsmith.tasks.reading import TaskExample
 
 MOJIBAKE = re.compile("Ã[\x80-\xbf©¨¤¶¼±§ª]|â€[™œ\x9d“”¦]|Â[\xa0£§©®°»«]")
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -92,7 +92,9 @@ def nearly_leaked(splits: Splits) -> Iterator[Finding]:
         yield from found("warning", "near-leak", name, what, places, advice)
 
 
-def near_pairs(first: Sequence[Example], second: Sequence[Example]) -> list[tuple[int, int]]:
+def near_pairs(
+    first: Sequence[TaskExample], second: Sequence[TaskExample]
+) -> list[tuple[int, int]]:
     """Numbers of an example of each side whose words are nearly the same, one for each of `second`.
 
     The Jaccard similarity of their words is at least 0.8, and their texts are not equal. Exact: two
@@ -121,7 +123,7 @@ def near_pairs(first: Sequence[Example], second: Sequence[Example]) -> list[tupl
     return pairs
 
 
-def _words(example: Example) -> frozenset[str]:
+def _words(example: TaskExample) -> frozenset[str]:
     return frozenset(re.findall(r"\w+", " ".join(example.texts).casefold()))
 
 
@@ -145,11 +147,11 @@ def label_in_text(splits: Splits) -> Iterator[Finding]:
         yield from found("warning", "label-in-text", "train", what, places, advice)
 
 
-def _says(pattern: re.Pattern[str], example: Example) -> bool:
+def _says(pattern: re.Pattern[str], example: TaskExample) -> bool:
     return any(map(pattern.search, example.texts))
 
 
-def key(example: Example) -> Hashable:
+def key(example: TaskExample) -> Hashable:
     """The identity of an input: its texts without case and spaces."""
     return tuple(map(same, example.texts))
 

@@ -12,7 +12,7 @@ from bertsmith.data.tables import Row, Table, Where, is_absent, list_cell, text_
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole, shown
 from bertsmith.tasks.labelling import Cells, Choose
-from bertsmith.tasks.reading import Example, Guess, Reading, Rows
+from bertsmith.tasks.reading import Reading, Rows, TaskExample, TaskGuess
 
 LETTERED = re.compile(r"\(([A-Z0-9])\)")  # OpenBookQA's table: (A) one (B) another
 KEYS = "ABCDEFGHIJ"
@@ -22,7 +22,7 @@ ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a r
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceExample(Example):
+class ChoiceExample(TaskExample):
     """A prompt and several choices, one of them correct."""
 
     prompt: str
@@ -87,7 +87,7 @@ class ChoiceReading(Reading):
     windows = False
     labelling = OwnChoices()
 
-    def suits(self, finder: Finder) -> Guess | None:
+    def suits(self, finder: Finder) -> TaskGuess | None:
         """Tables with choices in one column or several."""
         table, names = finder.table, finder.by_plain
         listed = {"prompt", "options"} <= names.keys() and is_list(table, names["options"])
@@ -96,7 +96,7 @@ class ChoiceReading(Reading):
             "endings",
         }
         if choices or listed or finder.numbered(NUMBERED) or nested_choices(table):
-            return Guess(0.9, "it has choices")
+            return TaskGuess(0.9, "it has choices")
         return None
 
     def examples(self, rows: Rows) -> list[ChoiceExample]:

@@ -19,8 +19,8 @@ from bertsmith.tasks.choice.reading import READING, ChoiceExample
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.task import (
     Display,
+    DisplayText,
     Mark,
-    Passage,
     Prediction,
     Scorer,
     Task,
@@ -39,11 +39,11 @@ from bertsmith.tasks.training import (
     item_weights,
     soft_grid_loss,
 )
-from bertsmith.tasks.use import Askable, Call, Request, Result, form
+from bertsmith.tasks.use import Askable, Call, RequestBody, TaskResult, form
 
 
 @dataclass(frozen=True)
-class Choice(Result):
+class Choice(TaskResult):
     """The best choice, with the probability of each."""
 
     index: int
@@ -144,7 +144,7 @@ class ChoiceTraining(Training):
 EXAMPLES = "it rained all night\nthe sun is shining\nbread is sold here"
 
 
-class ChooseRequest(Request):
+class ChooseRequest(RequestBody):
     """A prompt and its choices."""
 
     prompt: Annotated[str, form("Prompt", "The street is wet because")]
@@ -211,12 +211,12 @@ class ChoiceTask(Task):
 
     def display(self, example: Any, prediction: Prediction) -> Display:
         """The prompt and all choices, the right and the predicted one marked."""
-        passages = [Passage(example.prompt, title=True)]
+        passages = [DisplayText(example.prompt, title=True)]
         for number, option in enumerate(example.options):
             right, said = number == example.label, number == prediction.value
             kind = "correct" if right and said else "missed" if right else "wrong"
             marks = (Mark(0, len(option), kind),) if right or said else ()
-            passages.append(Passage(option, marks))
+            passages.append(DisplayText(option, marks))
         return Display(tuple(passages), confidence=prediction.confidence)
 
 

@@ -14,7 +14,7 @@ from bertsmith.tasks.cells import (
     texts_and_label,
 )
 from bertsmith.tasks.labelling import Choose
-from bertsmith.tasks.reading import Guess, Rows, TextExample
+from bertsmith.tasks.reading import Rows, TaskGuess, TextExample
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class ClassificationReading(TextReading):
     classes = True
     labelling = Choose()
 
-    def suits(self, finder: Finder) -> Guess | None:
+    def suits(self, finder: Finder) -> TaskGuess | None:
         """Every table with texts can be for it, if it is for no other task."""
         if (found := texts_and_label(finder)) is None:
             return None
         what, column = found
         if column is None:
-            return Guess(0.1, f"it has {what}, and no labels")
-        return Guess(0.3, f"it has {what} and labels")
+            return TaskGuess(0.1, f"it has {what}, and no labels")
+        return TaskGuess(0.3, f"it has {what} and labels")
 
     def examples(self, rows: Rows) -> list[Labelled]:
         """Texts or pairs, each with one label, or none where the file has no column of them."""

@@ -14,7 +14,7 @@ from bertsmith.tasks.cells import (
     texts_and_label,
 )
 from bertsmith.tasks.labelling import Choose
-from bertsmith.tasks.reading import Guess, Rows, TextExample
+from bertsmith.tasks.reading import Rows, TaskGuess, TextExample
 
 SEPARATORS = "|;,"
 BINARY = {"0", "1", "0.0", "1.0", "True", "False"}
@@ -47,12 +47,12 @@ class MultilabelReading(TextReading):
     several = True
     labelling = Choose("labels", several=True)
 
-    def suits(self, finder: Finder) -> Guess | None:
+    def suits(self, finder: Finder) -> TaskGuess | None:
         """Tables with lists of labels."""
         what, column = texts_and_label(finder) or ("", None)
         if column is None or not is_list(finder.table, column):
             return None
-        return Guess(0.45, f"it has {what} and lists of labels")
+        return TaskGuess(0.45, f"it has {what} and lists of labels")
 
     def examples(self, rows: Rows) -> list[MultiLabelled]:
         """Texts with lists of labels, labels between separators, or columns of 0 and 1."""

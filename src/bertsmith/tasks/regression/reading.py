@@ -11,7 +11,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, shown
 from bertsmith.tasks.cells import SCORE, TEXTLESS, TEXTS, TextReading, text_columns, texts_and_label
 from bertsmith.tasks.labelling import Choose
-from bertsmith.tasks.reading import Guess, Rows, TextExample
+from bertsmith.tasks.reading import Rows, TaskGuess, TextExample
 
 LARGEST = 1e30  # scores, whose squared errors a model learns in float32
 
@@ -91,25 +91,25 @@ class RegressionReading(ScoreReading):
 
     name, order, about = "regression", 30, "a number for a text or a pair"
 
-    def suits(self, finder: Finder) -> Guess | None:
+    def suits(self, finder: Finder) -> TaskGuess | None:
         """Tables with a column of scores, or with labels that are fractions."""
         given, names = finder.given, finder.by_plain
         if "score" in given:
-            return Guess(0.6, "a column of scores was named")
+            return TaskGuess(0.6, "a column of scores was named")
         if (found := texts_and_label(finder)) is None:
             return None
         what, column = found
         pairs = what != "texts"
         if "score" in names and (column is None or (pairs and "label" not in given)):
-            return Guess(0.5, f"it has {what} and scores")
+            return TaskGuess(0.5, f"it has {what} and scores")
         if column is None:
             scores = pairs and finder.candidates("score")
-            return Guess(0.5, f"it has {what} and scores") if scores else None
+            return TaskGuess(0.5, f"it has {what} and scores") if scores else None
         numbers = [parse_number(value) for value in sample(finder.table, column)]
         fractions = None not in numbers and any(n % 1 for n in numbers if n)
         if not fractions or is_list(finder.table, column):
             return None
-        return Guess(0.4, f"it has {what}, and {column!r} holds fractions")
+        return TaskGuess(0.4, f"it has {what}, and {column!r} holds fractions")
 
 
 READING = RegressionReading()

@@ -10,11 +10,11 @@ from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, shown
 from bertsmith.tasks.cells import TEXTLESS, TextColumns, texts_cell
 from bertsmith.tasks.labelling import Cells, Choose
-from bertsmith.tasks.reading import Example, Guess, Reading, Rows
+from bertsmith.tasks.reading import Reading, Rows, TaskExample, TaskGuess
 
 
 @dataclass(frozen=True, slots=True)
-class Passages(Example):
+class Passages(TaskExample):
     """A query and its passages, with a grade of each: 0 is not relevant."""
 
     query: str
@@ -56,13 +56,13 @@ class RerankingReading(Reading):
         }
     )
 
-    def suits(self, finder: Finder) -> Guess | None:
+    def suits(self, finder: Finder) -> TaskGuess | None:
         """Queries with passages, by name: other texts that belong together make vectors."""
         names = finder.by_plain.keys()
         graded = {"grade", "relevance", "rel"} & names and {"passage", "document", "doc"} & names
         listed = {"positive", "positives", "pos"} & names
         if "grade" in finder.given or ("query" in names and (graded or listed)):
-            return Guess(0.75, "it has queries with passages")
+            return TaskGuess(0.75, "it has queries with passages")
         return None
 
     def examples(self, rows: Rows) -> list[Any]:

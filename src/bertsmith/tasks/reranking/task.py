@@ -20,19 +20,19 @@ from bertsmith.tasks.reranking.reading import READING, Passages
 from bertsmith.tasks.reranking.training import LOSSES, RerankingTraining
 from bertsmith.tasks.task import (
     Display,
+    DisplayText,
     Mark,
-    Passage,
     Prediction,
     Scorer,
     Task,
     Values,
     weighted_mean,
 )
-from bertsmith.tasks.use import Askable, Call, PairScores, Request, Result, form
+from bertsmith.tasks.use import Askable, Call, PairScores, RequestBody, TaskResult, form
 
 
 @dataclass(frozen=True)
-class RankedPassage(Result):
+class RankedPassage(TaskResult):
     """A passage with its score, and its place in the list that was given."""
 
     index: int
@@ -71,7 +71,7 @@ EXAMPLES = (
 )
 
 
-class RankRequest(Request):
+class RankRequest(RequestBody):
     """A query and passages."""
 
     query: Annotated[str, form("Query", "Who designed the engine?", rows=0)]
@@ -178,12 +178,12 @@ class RerankingTask(Task):
 
     def display(self, example: Any, prediction: Prediction) -> Display:
         """The query, and its passages in the order of their scores, the relevant ones marked."""
-        passages = [Passage(example.query, title=True)]
+        passages = [DisplayText(example.query, title=True)]
         for name in ranking(example, prediction.value)[0]:
             text, grade = example.passages[int(name)], example.grades[int(name)]
             note = f"grade {grade:g}, score {prediction.value[int(name)]:.3g}"
             marks = (Mark(0, len(text), "correct", note),) if grade > 0 else ()
-            passages.append(Passage(text, marks))
+            passages.append(DisplayText(text, marks))
         return Display(tuple(passages))
 
     def spoken(self, value: Any) -> str:

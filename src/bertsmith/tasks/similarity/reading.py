@@ -9,12 +9,12 @@ from bertsmith.data.tables import Where, is_absent, list_cell, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number
 from bertsmith.tasks.cells import SCORE, TEXTLESS, TEXTS, TextColumns, text_columns, texts_cell
-from bertsmith.tasks.reading import Example, Guess, Rows
+from bertsmith.tasks.reading import Rows, TaskExample, TaskGuess
 from bertsmith.tasks.regression.reading import ScoreReading
 
 
 @dataclass(frozen=True, slots=True)
-class Related(Example):
+class Related(TaskExample):
     """Texts that belong together, and texts that do not: any number of both for an anchor."""
 
     anchor: str
@@ -57,11 +57,11 @@ class SimilarityReading(ScoreReading):
         }
     )
 
-    def suits(self, finder: Finder) -> Guess | None:
+    def suits(self, finder: Finder) -> TaskGuess | None:
         """Tables of anchors and positives."""
         named = finder.given.keys() & {"anchor", "positive"}
         if named or {"anchor", "positive"} <= finder.by_plain.keys():
-            return Guess(0.7, "it has texts that belong together")
+            return TaskGuess(0.7, "it has texts that belong together")
         return None
 
     def examples(self, rows: Rows) -> list[Any]:

@@ -127,7 +127,7 @@ class VectorTraining(Training):
         raise NotImplementedError
 
 
-class Texts(NamedTuple):
+class ContrastiveTarget(NamedTuple):
     """The anchor of an item, its positives and its negatives."""
 
     keys: tuple[int, ...]  # of every text; equal texts have equal keys
@@ -155,10 +155,10 @@ class ContrastiveTraining(VectorTraining):
         """Anchors are queries; what belongs to them, or does not, are documents."""
         return self.sentence.search_prompts
 
-    def target(self, example: Related) -> Texts:
+    def target(self, example: Related) -> ContrastiveTarget:
         """Which of its texts belong together, and what they are."""
         keys = tuple(hash_of(text) for text in example.texts)
-        return Texts(keys, len(example.positives))
+        return ContrastiveTarget(keys, len(example.positives))
 
     def keys(self, sample: Sample) -> set[int]:
         """The anchor and its positives: two samples with an equal text are not put in a batch."""

@@ -11,8 +11,8 @@ from bertsmith.data.tables import Row, Where, is_absent, list_cell, sample, text
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole
 from bertsmith.tasks.cells import TEXT, TEXTLESS, TextReading
-from bertsmith.tasks.labelling import Mark
-from bertsmith.tasks.reading import Example, Guess, OneText, Rows
+from bertsmith.tasks.labelling import MarkSpans
+from bertsmith.tasks.reading import OneText, Rows, TaskExample, TaskGuess
 from bertsmith.tasks.tagging.characters import CharacterSpan, read_spans
 from bertsmith.tasks.tagging.examples import joined
 from bertsmith.tasks.tagging.reading import spans_column
@@ -41,7 +41,7 @@ class SpansReading(TextReading):
 
     name, order, about = "spans", 35, "labelled spans that may overlap"
     pairs = False
-    labelling = Mark(overlap=True)
+    labelling = MarkSpans(overlap=True)
     roles = MappingProxyType(
         {
             "text": TEXT,
@@ -50,7 +50,7 @@ class SpansReading(TextReading):
         }
     )
 
-    def suits(self, finder: Finder) -> Guess | None:
+    def suits(self, finder: Finder) -> TaskGuess | None:
         """Tables with spans that tags cannot say; the others are for tagging, which is faster."""
         column, what = spans_column(finder), "texts"
         if column is None and (column := _word_spans(finder)):
@@ -60,7 +60,7 @@ class SpansReading(TextReading):
         cells = (_borders(value) for value in sample(finder.table, column, len(finder.table.rows)))
         if what == "words" or any(overlaps(spans) for spans in cells):
             how = " that overlap" if what == "texts" else ""
-            return Guess(1.01, f"it has {what} with spans{how}")
+            return TaskGuess(1.01, f"it has {what} with spans{how}")
         return None
 
     def examples(self, rows: Rows) -> list[Any]:
@@ -93,7 +93,7 @@ class SpansReading(TextReading):
             for row in rows.table.rows
         ]
 
-    def unlabelled(self, text: str, pair: str | None, where: Where) -> Example:
+    def unlabelled(self, text: str, pair: str | None, where: Where) -> TaskExample:
         """A text without spans."""
         return Spanned(text, None, where)
 

@@ -19,8 +19,8 @@ from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.spans.reading import READING, Spanned
 from bertsmith.tasks.spans.training import SpansTraining, Word, inside, span_scores, words_of
 from bertsmith.tasks.tagging.task import Entities, Entity, overlap, span_marks
-from bertsmith.tasks.task import Display, Passage, Prediction, Scorer, Task, Values
-from bertsmith.tasks.use import Askable, Call, Request, Several, Texts, form, listed
+from bertsmith.tasks.task import Display, DisplayText, Prediction, Scorer, Task, Values
+from bertsmith.tasks.use import Askable, Call, RequestBody, Several, Texts, form, listed
 
 Found = list[tuple[int, int, int, float]]  # first word, last word, type and probability
 
@@ -86,7 +86,7 @@ def best_window(windows: Sequence[range], tokens: range, length: int) -> range:
 EXAMPLE = "She studied at the University of London and left the city of Paris."
 
 
-class SpansRequest(Request):
+class SpansRequest(RequestBody):
     """Texts in which spans are looked for."""
 
     inputs: Annotated[Texts, form("Text", EXAMPLE)]
@@ -159,7 +159,7 @@ class SpansTask(Task):
     def display(self, example: Any, prediction: Prediction) -> Display:
         """The text with its spans, labelled and predicted."""
         marks = tuple(span_marks(set(example.spans or ()), set(prediction.value)))
-        return Display((Passage(example.text, marks),), confidence=prediction.confidence)
+        return Display((DisplayText(example.text, marks),), confidence=prediction.confidence)
 
     def spoken(self, value: Any) -> str:
         """Where each begins and ends, and its label."""

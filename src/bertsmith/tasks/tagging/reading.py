@@ -10,8 +10,8 @@ from bertsmith.data.columns import Finder, is_list
 from bertsmith.data.tables import Row, Table, Where, is_absent, list_cell, sample, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.tasks.cells import TEXT, TEXTLESS, TextReading, class_names, label_cell
-from bertsmith.tasks.labelling import Mark
-from bertsmith.tasks.reading import Guess, Rows
+from bertsmith.tasks.labelling import MarkSpans
+from bertsmith.tasks.reading import Rows, TaskGuess
 from bertsmith.tasks.tagging.characters import SPAN_FORMATS, predicted_spans, read_spans
 from bertsmith.tasks.tagging.conll import Conll, ConllU
 from bertsmith.tasks.tagging.examples import Annotated, Tagged, joined
@@ -36,19 +36,19 @@ class TaggingReading(TextReading):
         }
     )
     layouts, pairs = (ConllU(), Conll()), False
-    labelling = Mark()
+    labelling = MarkSpans()
     records = MappingProxyType({kind: partial(predicted_spans, kind) for kind in SPAN_FORMATS})
 
-    def suits(self, finder: Finder) -> Guess | None:
+    def suits(self, finder: Finder) -> TaskGuess | None:
         """Tables of texts with spans, or of words and tags."""
         if spans_column(finder):
-            return Guess(1.0, "it has texts with spans")
+            return TaskGuess(1.0, "it has texts with spans")
         if not finder.given.keys() & {"tokens", "tags"}:
             tokens = finder.peek("tokens")
             listed = tokens is not None and is_list(finder.table, tokens)
             if not listed or finder.peek("tags") is None:
                 return None
-        return Guess(0.95, "it has words and tags")
+        return TaskGuess(0.95, "it has words and tags")
 
     def examples(self, rows: Rows) -> list[Any]:
         """Texts with spans, or words with tags."""

@@ -27,7 +27,7 @@ from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.tagging.characters import CharacterSpan, tags_of_spans
 from bertsmith.tasks.tagging.examples import Annotated, Tagged
 from bertsmith.tasks.tagging.reading import READING
-from bertsmith.tasks.task import Display, Mark, Passage, Prediction, Rows, Scorer, Task, Values
+from bertsmith.tasks.task import Display, DisplayText, Mark, Prediction, Rows, Scorer, Task, Values
 from bertsmith.tasks.training import (
     Sample,
     Targets,
@@ -41,12 +41,12 @@ from bertsmith.tasks.training import (
     soft_choice_loss,
     zero_padded,
 )
-from bertsmith.tasks.use import Askable, Call, Request, Result, Several, Texts, form, listed
+from bertsmith.tasks.use import Askable, Call, RequestBody, Several, TaskResult, Texts, form, listed
 from bertsmith.tokenizer import Encoding
 
 
 @dataclass(frozen=True)
-class Entity(Result):
+class Entity(TaskResult):
     """A labelled span of a text: text[start:end]."""
 
     label: str
@@ -282,7 +282,7 @@ class TaggingTraining(Training):
 EXAMPLE = "Ada Lovelace was born in London and worked with Charles Babbage."
 
 
-class TagRequest(Request):
+class TagRequest(RequestBody):
     """Texts; `words` asks for the label of every word instead of entities."""
 
     inputs: Described[Texts, form("Text", EXAMPLE)]
@@ -451,7 +451,7 @@ class TaggingTask(Task):
                     start, end = example.offsets[place]
                     marks.append(Mark(start, end, "wrong", f"{tag}, not {label}"))
         marks.sort(key=lambda mark: (mark.start, mark.end))
-        return Display((Passage(example.text, tuple(marks)),), confidence=prediction.confidence)
+        return Display((DisplayText(example.text, tuple(marks)),), confidence=prediction.confidence)
 
     def spoken(self, value: Any) -> str:
         """The tags between spaces, or the spans."""

@@ -26,7 +26,7 @@ from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.task import Prediction, Task
 from bertsmith.tasks.training import TaskOptions, Training
-from bertsmith.tasks.use import Askable, Call, Request, Several, Texts, form, listed
+from bertsmith.tasks.use import Askable, Call, RequestBody, Several, Texts, form, listed
 
 WAYS = ("entailment", "masks", "vectors")
 TRAINED = ("classify", "tag", "answer", "choose")  # heads of models whose vectors are for a task
@@ -215,7 +215,7 @@ def prompted(
 # ------------------------------------------------------------------ asking
 
 
-class LabelRequest(Request):
+class LabelRequest(RequestBody):
     """Texts and the labels to choose from, or labels with the words that describe them."""
 
     inputs: Annotated[Texts, form("Text", "Shares fell after the bank reported losses.")]
