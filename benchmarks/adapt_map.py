@@ -25,7 +25,7 @@ from bertsmith.metrics.paired import resample_pair
 from bertsmith.metrics.ranking import ndcg, ordered
 from bertsmith.search import Index
 from bertsmith.search.adapting import learned_map
-from bertsmith.search.build import Settings, add_documents
+from bertsmith.search.build import BuildSettings, add_documents
 from bertsmith.search.documents import read_documents
 from bertsmith.search.evaluate import read_judgements, read_queries
 from bertsmith.search.fuse import fuse
@@ -74,7 +74,7 @@ def main() -> None:
     weight = learned_map(vectors([text for _, text in pairs]), texts[owners], order[owners]).numpy()
     with tempfile.TemporaryDirectory() as place:
         rows = [{"id": one.id, "title": one.title, "text": one.text} for one in documents]
-        settings = Settings(keywords_only=True, passage_size=100_000, overlap=0)
+        settings = BuildSettings(keywords_only=True, passage_size=100_000, overlap=0)
         add_documents(Path(place) / "index", rows, settings)
         with Index.open(Path(place) / "index") as index:
             ids = {number: name for number, (name, _) in index.places().items()}

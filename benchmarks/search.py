@@ -101,7 +101,7 @@ def work(job: str, place: Path) -> dict[str, Any]:
     torch.set_num_threads(options.threads)
     if job in ("ours", "theirs"):
         return rate(job, place)
-    from bertsmith.search.build import Settings, update_folders
+    from bertsmith.search.build import BuildSettings, update_folders
     from bertsmith.search.index import Index
 
     if job == "queries":
@@ -121,7 +121,7 @@ def work(job: str, place: Path) -> dict[str, Any]:
             half, last = spent[len(spent) // 2], spent[int(len(spent) * 0.99)]
             times[mode] = {"p50_ms": round(half, 1), "p99_ms": round(last, 1)}
         return {**times, "passages": len(index), "peak_mb": peak()}
-    settings = Settings(model=options.model, size=options.size, overlap=options.size // 8)
+    settings = BuildSettings(model=options.model, size=options.size, overlap=options.size // 8)
     begin = time.perf_counter()
     update = update_folders(place / "index", [place / "documents"], settings)
     spent = time.perf_counter() - begin
@@ -133,9 +133,9 @@ def rate(job: str, place: Path) -> dict[str, Any]:
     """Passages a second, by bertsmith or by sentence-transformers."""
     texts = json.loads((place / "texts.json").read_text())
     if job == "ours":
-        from bertsmith.search.encoder import Encoder
+        from bertsmith.search.encoder import TextEncoder
 
-        encoder = Encoder(options.rate_model, "cpu", options.dtype)
+        encoder = TextEncoder(options.rate_model, "cpu", options.dtype)
         encoder.embed(texts[:8])
         begin = time.perf_counter()
         encoder.embed(texts)

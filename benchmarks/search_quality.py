@@ -45,14 +45,14 @@ NOT_INSTALLED = "pytrec_eval is not installed"
 def build(path: Path, corpus: Path, model: str, first_tokens: bool) -> dict[str, Any]:
     """Build the index if it is not there; its settings, its size and how long it took to build."""
     from bertsmith.search import Index
-    from bertsmith.search.build import Settings, update_folders
+    from bertsmith.search.build import BuildSettings, update_folders
 
     seconds = None
     if not path.exists():
         began = time.perf_counter()
-        settings = Settings(model=model)
+        settings = BuildSettings(model=model)
         if first_tokens:
-            settings = Settings(model=model, passage_size=100_000, overlap=0, long="cut")
+            settings = BuildSettings(model=model, passage_size=100_000, overlap=0, long="cut")
         update_folders(path, [corpus], settings)
         seconds = round(time.perf_counter() - began, 1)
     with Index.open(path) as index:

@@ -44,11 +44,11 @@ def options() -> argparse.Namespace:
 
 def index(rows: list[dict[str, Any]], model: str, precision: str) -> None:
     """Index documents with a model that is loaded already."""
-    from bertsmith.search.build import Settings, add_documents
-    from bertsmith.search.encoder import Encoder
+    from bertsmith.search.build import BuildSettings, add_documents
+    from bertsmith.search.encoder import TextEncoder
 
-    encoder = ENCODERS.setdefault((model, precision), Encoder(model, "cpu", precision))
-    settings = Settings(encoder=encoder, passage_size=SIZE, overlap=0)
+    encoder = ENCODERS.setdefault((model, precision), TextEncoder(model, "cpu", precision))
+    settings = BuildSettings(encoder=encoder, passage_size=SIZE, overlap=0)
     with tempfile.TemporaryDirectory() as folder:
         add_documents(Path(folder) / "index", rows, settings)
 

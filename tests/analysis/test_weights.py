@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from bertsmith.analysis import Weights
+from bertsmith.analysis import AttentionWeights
 from bertsmith.analysis import weights as module
 from bertsmith.batch import Batch
 from bertsmith.kernels import rows
@@ -20,19 +20,19 @@ from model.tiny import TINY, difference, ragged, tiny
 LENGTH = 40
 
 
-def seen(model: Model, batch: Batch, heads: list[int]) -> dict[int, Weights]:
+def seen(model: Model, batch: Batch, heads: list[int]) -> dict[int, AttentionWeights]:
     """The weights of each depth, as a pass of the model shows them."""
-    found: dict[int, Weights] = {}
+    found: dict[int, AttentionWeights] = {}
 
     def at(depth: int) -> Any:
-        return lambda *shown: found.__setitem__(depth, Weights.of(*shown, heads))
+        return lambda *shown: found.__setitem__(depth, AttentionWeights.of(*shown, heads))
 
     with torch.no_grad():
         model.encoder(batch, Trace(looks={n: at(n) for n in range(len(model.encoder.plan))}))
     return found
 
 
-def written(weights: Weights) -> torch.Tensor:
+def written(weights: AttentionWeights) -> torch.Tensor:
     """Every score of every head, at once."""
     return written_out(weights.query, weights.key, weights.scores)
 
@@ -84,11 +84,11 @@ def test_the_fast_kernel_keeps_what_is_computed_without_it(
     name: str, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for one in seen(tiny(name), ragged([LENGTH]), [0, 2]).values():
-        weights = Weights(one.query, one.key, one.scores._replace(causal=causal))
+        weights = AttentionWeights(one.query, one.key, one.scores._replace(causal=causal))
         kept = weights.logsumexp
         with monkeypatch.context() as without:
             without.setattr(module, "KERNEL", None)
-            computed = Weights(weights.query, weights.key, weights.scores).logsumexp
+            computed = AttentionWeights(weights.query, weights.key, weights.scores).logsumexp
         assert difference(kept, computed) <= 1e-5
 
 
@@ -115,7 +115,7 @@ def test_no_square_stands_in_memory(name: str, monkeypatch: pytest.MonkeyPatch) 
     batch, found = ragged([length]), []
 
     def look(*shown: Any) -> None:
-        weights = Weights.of(*shown, [0, 1])
+        weights = AttentionWeights.of(*shown, [0, 1])
         found.append((weights.rows([5, 2999]), weights.columns([0, 17]), weights.blocks(100)))
 
     with torch.inference_mode(), Largest() as largest:
@@ -170,7 +170,7 @@ def test_a_long_text_is_inspected_in_little_memory(
     batch, found = ragged([length]), []
 
     def look(*shown: Any) -> None:
-        weights = Weights.of(*shown, range(4))
+        weights = AttentionWeights.of(*shown, range(4))
         found.append(weights.rows([5]).sum() + weights.columns([0]).sum())
 
     trace = Trace(looks=dict.fromkeys(range(3), look))

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertsmith.search.build import Settings, update_folders
-from bertsmith.search.encoder import Encoder
+from bertsmith.search.build import BuildSettings, update_folders
+from bertsmith.search.encoder import TextEncoder
 from bertsmith.search.index import Index
 
 WIDTH = 64
 
 
-class HashedWords(Encoder):
+class HashedWords(TextEncoder):
     """A vector of the words of a text; `calls` counts the texts that were embedded."""
 
     def __init__(self, hash: str = "hashed words") -> None:
@@ -70,5 +70,5 @@ def encoder() -> HashedWords:
 
 @pytest.fixture
 def index(folder: Path, tmp_path: Path, encoder: HashedWords) -> Index:
-    update_folders(tmp_path / "index", [folder], Settings(encoder=encoder))
+    update_folders(tmp_path / "index", [folder], BuildSettings(encoder=encoder))
     return Index(tmp_path / "index", model=encoder)

@@ -8,18 +8,18 @@ import pytest
 
 from bertsmith.errors import BertsmithError
 from bertsmith.search import Index, adapt, adapting
-from bertsmith.search.build import Settings, add_documents
+from bertsmith.search.build import BuildSettings, add_documents
 from bertsmith.search.pairs import Pair, pairs_of
-from bertsmith.search.store import Stored
+from bertsmith.search.store import StoredPassage
 from tasks.models import Maker
 
 BODY = "The keeper writes a letter every Sunday. Ants find the way home at night. Prices rose."
 
 
-def stored(number: int, text: str, **more: Any) -> Stored:
+def stored(number: int, text: str, **more: Any) -> StoredPassage:
     values = {"file": "a.md", "title": "", "heading": "", "start": 0, **more}
     end = values["start"] + len(text)
-    return Stored(
+    return StoredPassage(
         number, values["file"], "markdown", 0, "", values["title"], values["heading"], 1, "line",
         values["start"], end, text,
     )  # fmt: skip
@@ -102,7 +102,7 @@ def documents(count: int, known: bool) -> list[dict[str, str]]:
 def made_index(path: Path, made: Maker, *, known: bool, count: int = 400) -> Path:
     off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     model = made("bert", "Model", **off).folder
-    add_documents(path, documents(count, known), Settings(model=model))
+    add_documents(path, documents(count, known), BuildSettings(model=model))
     return path
 
 
@@ -176,6 +176,6 @@ def test_mistakes(tmp_path: Path, made: Maker) -> None:
         adapt(small, tmp_path / "out", queries={"q": "a"})
     with pytest.raises(BertsmithError, match="minutes is 0, not a number"):
         adapt(small, tmp_path / "out", minutes=0)
-    add_documents(tmp_path / "k", ["a text"], Settings(keywords_only=True))
+    add_documents(tmp_path / "k", ["a text"], BuildSettings(keywords_only=True))
     with pytest.raises(BertsmithError, match="there is no model to adapt"):
         adapt(tmp_path / "k", tmp_path / "out")

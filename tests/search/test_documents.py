@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.search import documents
-from bertsmith.search.documents import Document, read_documents
+from bertsmith.search.documents import ParsedDocument, read_documents
 from bertsmith.search.passages import Chunking, cut
 
 
-def read(path: Path) -> list[Document]:
+def read(path: Path) -> list[ParsedDocument]:
     return list(read_documents(path, Ledger()))
 
 
@@ -151,7 +151,7 @@ TEXTS = st.text(st.sampled_from("ab .。\n\t!?é東") | st.characters(codec="utf
 
 @given(TEXTS, st.integers(50, 120), st.integers(0, 25))
 def test_no_character_is_lost(text: str, size: int, overlap: int) -> None:
-    passages = list(cut(Document(text), Chunking(size, overlap)))
+    passages = list(cut(ParsedDocument(text), Chunking(size, overlap)))
     covered: set[int] = set()
     for one in passages:
         assert one.text == text[one.start : one.end]
@@ -164,7 +164,7 @@ def test_no_character_is_lost(text: str, size: int, overlap: int) -> None:
 
 def test_passages_overlap_at_sentences() -> None:
     text = " ".join(f"This is sentence number {number}." for number in range(40))
-    passages = list(cut(Document(text), Chunking(200, 60)))
+    passages = list(cut(ParsedDocument(text), Chunking(200, 60)))
     for one, two in pairwise(passages):
         assert one.text.endswith(".")
         assert two.text.startswith("This")
@@ -174,13 +174,13 @@ def test_passages_overlap_at_sentences() -> None:
 def test_wrapped_prose_is_cut_at_sentences() -> None:
     """Lines that go on in lower case are one sentence; a list of words is cut at lines."""
     text = "The first sentence is wrapped\nin the middle of it. The second one\nis wrapped too."
-    parts = [passage.text for passage in cut(Document(text), Chunking(60, 0))]
+    parts = [passage.text for passage in cut(ParsedDocument(text), Chunking(60, 0))]
     assert [part.split("\n")[0] for part in parts] == [
         "The first sentence is wrapped",
         "The second one",
     ]
     words = "\n".join(f"word{number}" for number in range(40))
-    for passage in cut(Document(words), Chunking(60, 0)):
+    for passage in cut(ParsedDocument(words), Chunking(60, 0)):
         assert set(passage.text.split("\n")) <= set(words.split("\n"))
 
 
@@ -219,6 +219,6 @@ def test_a_title_above_each_page_of_a_book(tmp_path: Path) -> None:
 
 def test_passages_do_not_cross_pages() -> None:
     pages = ["First page.\n\n", "Second page.\n\n", "Third page.\n\n"]
-    document = Document("".join(pages), unit="page", lines=[(0, 1), (13, 2), (27, 3)])
+    document = ParsedDocument("".join(pages), unit="page", lines=[(0, 1), (13, 2), (27, 3)])
     passages = [(one.text, one.line) for one in cut(document, Chunking())]
     assert passages == [("First page.", 1), ("Second page.", 2), ("Third page.", 3)]

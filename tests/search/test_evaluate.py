@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertsmith.errors import BertsmithError
-from bertsmith.search.build import Settings, update_folders
+from bertsmith.search.build import BuildSettings, update_folders
 from bertsmith.search.evaluate import (
     compare,
     evaluate_search,
@@ -85,7 +85,9 @@ def test_documents_count_once(tmp_path: Path) -> None:
     (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
     encoder = HashedWords()
     update_folders(
-        tmp_path / "i", [tmp_path / "corpus.jsonl"], Settings(encoder=encoder, passage_size=100)
+        tmp_path / "i",
+        [tmp_path / "corpus.jsonl"],
+        BuildSettings(encoder=encoder, passage_size=100),
     )
     index = Index(tmp_path / "i", model=encoder)
     assert len(index) > 10
@@ -104,7 +106,7 @@ def test_documents_count_once(tmp_path: Path) -> None:
 def test_cranfield_by_keywords(data: Path, tmp_path: Path) -> None:
     """A real collection: BM25 on Cranfield, equal to trec_eval on the same run."""
     folder = data / "cranfield"
-    update_folders(tmp_path / "i", [folder / "cran.all.1400.xz"], Settings(keywords_only=True))
+    update_folders(tmp_path / "i", [folder / "cran.all.1400.xz"], BuildSettings(keywords_only=True))
     index = Index.open(tmp_path / "i")
     queries = read_queries(folder / "cran.qry.xz")
     judgements = read_judgements(folder / "cranqrel.xz", 1)

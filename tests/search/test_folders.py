@@ -14,7 +14,7 @@ import pytest
 
 from bertsmith.errors import BertsmithError
 from bertsmith.search import embedding, update
-from bertsmith.search.build import Settings, update_folders
+from bertsmith.search.build import BuildSettings, update_folders
 from bertsmith.search.database import current
 from bertsmith.search.index import Index
 from bertsmith.search.store import Store
@@ -155,7 +155,7 @@ def test_gitignore(tmp_path: Path) -> None:
         deep__wanted_dot_log="h",
         deep__not_dot_txt="i",
     )
-    update_folders(tmp_path / "i", [source], Settings(keywords_only=True))
+    update_folders(tmp_path / "i", [source], BuildSettings(keywords_only=True))
     with Index.open(tmp_path / "i") as index:
         assert names(index) == {"top.txt", "kept.tmp", "wanted.log"}
         assert len(index.search("c e h")) == 3
@@ -166,7 +166,7 @@ def test_gitignore(tmp_path: Path) -> None:
 def test_patterns_are_kept_with_their_folder(tmp_path: Path) -> None:
     source = tmp_path / "documents"
     write(source, a_dot_md="one", b_dot_csv="x\ntwo", drafts__c_dot_md="three", d_dot_key="four")
-    settings = Settings(keywords_only=True, exclude=["drafts/", "*.csv"])
+    settings = BuildSettings(keywords_only=True, exclude=["drafts/", "*.csv"])
     update_folders(tmp_path / "i", [source], settings)
     with Index.open(tmp_path / "i") as index:
         assert names(index) == {"a.md"}
@@ -202,7 +202,7 @@ def test_secrets_bundles_and_pictures(tmp_path: Path) -> None:
         notebook_dot_ipynb=json.dumps({"cells": cells}),
         page_dot_md=f"A picture: ![x](data:image/png;base64,{'QUJD' * 100})\n\nof whales",
     )
-    update_folders(tmp_path / "i", [source], Settings(keywords_only=True))
+    update_folders(tmp_path / "i", [source], BuildSettings(keywords_only=True))
     with Index.open(tmp_path / "i") as index:
         assert names(index) == {"real.js", "notebook.ipynb", "page.md"}
         assert not index.search("PASSWORD hunter2 iVBORw0KGgo* QUJD*")
@@ -253,7 +253,7 @@ def test_an_interrupted_large_file_goes_on(tmp_path: Path, monkeypatch: pytest.M
             return super().embed(texts)
 
     with pytest.raises(KeyboardInterrupt):
-        update_folders(root, [folder], Settings(encoder=Stopped(), passage_size=60, overlap=0))
+        update_folders(root, [folder], BuildSettings(encoder=Stopped(), passage_size=60, overlap=0))
     encoder = HashedWords()
     with Index(root, model=encoder) as index:
         assert len(index) == 0  # a part of a file is never visible

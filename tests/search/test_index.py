@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import bertsmith as bs
 from bertsmith.errors import BertsmithError
 from bertsmith.files import locked
-from bertsmith.search.build import Settings, update_folders
+from bertsmith.search.build import BuildSettings, update_folders
 from bertsmith.search.database import current
 from bertsmith.search.index import Index
 from bertsmith.search.segments import stored, unit_vectors
@@ -183,7 +183,7 @@ def shared_index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     place = tmp_path_factory.mktemp("shared")
     (place / "a.txt").write_text("near the AND gate, or not", "utf-8")
     encoder = HashedWords()
-    update_folders(place / "index", [place / "a.txt"], Settings(encoder=encoder))
+    update_folders(place / "index", [place / "a.txt"], BuildSettings(encoder=encoder))
     return Index(place / "index", model=encoder)
 
 
@@ -228,7 +228,7 @@ def test_updates_equal_a_new_index(index: Index, folder: Path, tmp_path: Path) -
     (folder / "n3.txt").unlink()
     index.update()
     encoder = HashedWords()
-    update_folders(tmp_path / "fresh", [folder], Settings(encoder=encoder))
+    update_folders(tmp_path / "fresh", [folder], BuildSettings(encoder=encoder))
     fresh = Index(tmp_path / "fresh", model=encoder)
     for query in ("number many words", "cats", "fruit"):
         for mode in ("hybrid", "keywords", "vectors"):
@@ -240,7 +240,7 @@ def test_updates_equal_a_new_index(index: Index, folder: Path, tmp_path: Path) -
 
 def test_documents_from_python(tmp_path: Path) -> None:
     encoder = HashedWords()
-    update_folders(tmp_path / "i", [__file__], Settings(encoder=encoder))
+    update_folders(tmp_path / "i", [__file__], BuildSettings(encoder=encoder))
     index = Index(tmp_path / "i", model=encoder)
     index.add([{"id": "w", "text": "Whales live in the sea.", "title": "Whales"}, "A plain text"])
     assert index.search("whales")[0].document == "w"
@@ -260,15 +260,15 @@ def test_another_model_is_refused(index: Index, folder: Path, encoder: HashedWor
     with pytest.raises(BertsmithError, match=r"another model.*--re-embed"):
         Index(index.path, model=other)
     before = current(index.path)
-    update_folders(index.path, [], Settings(encoder=other), re_embed=True)
+    update_folders(index.path, [], BuildSettings(encoder=other), re_embed=True)
     assert current(index.path) != before
     assert not before.exists()
     assert other.calls == len(index)
     assert Index(index.path, model=other).search("cats fish")
     with pytest.raises(BertsmithError, match="passages have 1600 characters"):
-        update_folders(index.path, [], Settings(encoder=other, passage_size=60))
+        update_folders(index.path, [], BuildSettings(encoder=other, passage_size=60))
     other.calls = 0
-    update_folders(index.path, [], Settings(encoder=other, passage_size=60), re_embed=True)
+    update_folders(index.path, [], BuildSettings(encoder=other, passage_size=60), re_embed=True)
     assert other.calls == len(Index(index.path, model=other))  # none of the former passages
     assert names(Index(index.path, model=other).search("cats purr"))[0] == "cats.md"
 
@@ -311,7 +311,7 @@ def test_a_damaged_database_is_named(index: Index) -> None:
         except BertsmithError as error:
             named += re.search(r"index\.db: damaged.*build it again", str(error)) is not None
             with pytest.raises(BertsmithError, match=r"index\.db: damaged"):
-                update_folders(index.path, [], Settings(encoder=HashedWords()))
+                update_folders(index.path, [], BuildSettings(encoder=HashedWords()))
     assert named
     for cut in (0, 50, len(content) // 2):
         path.write_bytes(content[:cut])
@@ -367,7 +367,7 @@ def test_two_writers(index: Index, folder: Path) -> None:
 
 def subprocess_locked(index: Path, folder: Path) -> None:
     code = "import sys; from bertsmith.search.build import *; from pathlib import Path\n"
-    code += "try: update_folders(Path(sys.argv[1]), [sys.argv[2]], Settings())\n"
+    code += "try: update_folders(Path(sys.argv[1]), [sys.argv[2]], BuildSettings())\n"
     code += "except Exception as error: sys.exit(str(error))"
     done = subprocess.run(
         [sys.executable, "-c", code, index, folder], capture_output=True, text=True
@@ -386,7 +386,7 @@ def test_readers_see_one_state(index: Index, folder: Path, encoder: HashedWords)
 
     touch(folder / "new.txt", "Whales live in the sea.\n")
     with pytest.raises(KeyboardInterrupt):
-        update_folders(index.path, [], Settings(encoder=Failing()))
+        update_folders(index.path, [], BuildSettings(encoder=Failing()))
     assert len(index) == before
     assert not index.search("whales", mode="keywords")
     assert index.update().added == 1
@@ -414,11 +414,11 @@ def test_no_index(tmp_path: Path, folder: Path, name: str) -> None:
         Index.open(tmp_path / name)
     if name != "missing":
         with pytest.raises(BertsmithError, match=r"exists|holds other files"):
-            update_folders(tmp_path / name, [folder], Settings(encoder=HashedWords()))
+            update_folders(tmp_path / name, [folder], BuildSettings(encoder=HashedWords()))
 
 
 def test_without_vectors(folder: Path, tmp_path: Path) -> None:
-    update_folders(tmp_path / "i", [folder], Settings(keywords_only=True))
+    update_folders(tmp_path / "i", [folder], BuildSettings(keywords_only=True))
     index = Index.open(tmp_path / "i")
     assert names(index.search("cats fish"))[0] == "cats.md"
     with pytest.raises(BertsmithError, match="without vectors"):
@@ -427,7 +427,7 @@ def test_without_vectors(folder: Path, tmp_path: Path) -> None:
 
 def test_half_precision_is_close(folder: Path, tmp_path: Path, index: Index) -> None:
     encoder = HashedWords()
-    update_folders(tmp_path / "half", [folder], Settings(encoder=encoder, dtype="float16"))
+    update_folders(tmp_path / "half", [folder], BuildSettings(encoder=encoder, dtype="float16"))
     half = Index(tmp_path / "half", model=encoder)
     pairs = zip(*(one.search("cats eat", mode="vectors") for one in (half, index)), strict=True)
     assert all(abs(a.score - b.score) < 1e-3 for a, b in pairs)
@@ -453,7 +453,7 @@ def test_a_missing_pointer_is_written_again(index: Index, folder: Path) -> None:
     (index.path / "index.json").unlink()
     with pytest.raises(BertsmithError, match="is no index; `bertsmith index FOLDER --out"):
         Index.open(index.path)
-    update_folders(index.path, [folder], Settings(encoder=HashedWords()))
+    update_folders(index.path, [folder], BuildSettings(encoder=HashedWords()))
     assert names(Index(index.path, model=HashedWords()).search("whales sea"))[0] == "w"
 
 
@@ -478,10 +478,10 @@ def test_a_first_run_that_is_interrupted_goes_on(folder: Path, tmp_path: Path) -
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bertsmith.search.update.COMMIT_PASSAGES", 5)
         with pytest.raises(KeyboardInterrupt):
-            update_folders(tmp_path / "i", [folder], Settings(encoder=Stopped()))
+            update_folders(tmp_path / "i", [folder], BuildSettings(encoder=Stopped()))
     encoder = HashedWords()
     assert 0 < len(Index(tmp_path / "i", model=encoder)) < 39
-    update = update_folders(tmp_path / "i", [folder], Settings(encoder=encoder))
+    update = update_folders(tmp_path / "i", [folder], BuildSettings(encoder=encoder))
     assert 0 < update.added < 36
     assert len(Index(tmp_path / "i", model=encoder)) == 39
 
@@ -502,7 +502,7 @@ def test_ctrl_c_right_after_a_commit(
 
     monkeypatch.setattr(Store, "commit", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        update_folders(tmp_path / "i", [folder], Settings(keywords_only=True))
+        update_folders(tmp_path / "i", [folder], BuildSettings(keywords_only=True))
     assert 0 < len(Index.open(tmp_path / "i")) < 9
 
 
@@ -525,12 +525,12 @@ def test_progress_counts_what_is_embedded(folder: Path, tmp_path: Path) -> None:
     """The first report comes before anything is embedded, the last when all is done."""
     reports: list[tuple[int, int, int]] = []
 
-    def report(done: int, total: int, update: bs.search.Update) -> None:
+    def report(done: int, total: int, update: bs.search.IndexUpdate) -> None:
         reports.append((done, total, update.embedded))
 
     text = "A sentence of a long file.\n\n" * 2000
     (folder / "long.txt").write_text(text)
-    update_folders(tmp_path / "i", [folder], Settings(encoder=HashedWords()), report=report)
+    update_folders(tmp_path / "i", [folder], BuildSettings(encoder=HashedWords()), report=report)
     total = sum(path.stat().st_size for path in folder.iterdir())
     assert reports[0] == (0, total, 0)
     done = [one[0] for one in reports]
@@ -541,7 +541,7 @@ def test_progress_counts_what_is_embedded(folder: Path, tmp_path: Path) -> None:
 
 def test_a_name_that_cannot_be_written(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(BertsmithError, match="cannot be written"):
-        update_folders(tmp_path / ("x" * 300), [folder], Settings())
+        update_folders(tmp_path / ("x" * 300), [folder], BuildSettings())
 
 
 def test_words_that_are_everywhere_are_not_highlighted(index: Index) -> None:
@@ -570,7 +570,7 @@ def test_words_of_most_passages_are_not_highlighted(index: Index) -> None:
 
 def test_vectors_in_int8_are_close_and_small(folder: Path, tmp_path: Path, index: Index) -> None:
     encoder = HashedWords()
-    update_folders(tmp_path / "small", [folder], Settings(encoder=encoder, dtype="int8"))
+    update_folders(tmp_path / "small", [folder], BuildSettings(encoder=encoder, dtype="int8"))
     small = Index(tmp_path / "small", model=encoder)
     pairs = zip(*(one.search("cats eat", mode="vectors") for one in (small, index)), strict=True)
     assert all(abs(a.score - b.score) < 5e-3 for a, b in pairs)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import bertsmith as bs
-from bertsmith.search.build import Settings, update_folders
+from bertsmith.search.build import BuildSettings, update_folders
 from bertsmith.search.index import Index
 from search.conftest import HashedWords
 from serve.live import serving, tiny
@@ -23,7 +23,7 @@ def write(orders: Connection) -> None:
     """Update indexes in a process of its own, on request."""
     while (order := orders.recv()) is not None:
         place, options = order
-        settings = Settings(encoder=HashedWords())
+        settings = BuildSettings(encoder=HashedWords())
         update_folders(place / "index", [place / "documents"], settings, **options)
         orders.send("done")
 

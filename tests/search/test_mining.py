@@ -8,8 +8,8 @@ import pytest
 
 from bertsmith.errors import BertsmithError
 from bertsmith.search import Index, Reranker, mine
-from bertsmith.search.build import Settings, add_documents
-from bertsmith.search.mining import Question, judged_questions, read_questions
+from bertsmith.search.build import BuildSettings, add_documents
+from bertsmith.search.mining import MiningQuestion, judged_questions, read_questions
 from bertsmith.tasks.read import read_data
 from search.conftest import HashedWords
 from tasks.models import Maker
@@ -25,17 +25,17 @@ ROWS = [
 
 def made_index(path: Path, **options: Any) -> Index:
     encoder = None if options else HashedWords()
-    add_documents(path, ROWS, Settings(encoder=encoder, **options))
+    add_documents(path, ROWS, BuildSettings(encoder=encoder, **options))
     return Index(path, model=encoder)
 
 
-def negatives(index: Index, question: Question, **options: Any) -> list[str]:
+def negatives(index: Index, question: MiningQuestion, **options: Any) -> list[str]:
     [row] = mine(index, [question], **options)
     assert (row["anchor"], row["positive"]) == (question.query, list(question.positives))
     return [text.split(".")[0] for text in row["negative"]]
 
 
-QUESTION = Question("what do cats eat, fish and mice", ("Cats eat fish and mice.",))
+QUESTION = MiningQuestion("what do cats eat, fish and mice", ("Cats eat fish and mice.",))
 
 
 def test_negatives_are_neither_copies_nor_too_near(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_negatives_are_neither_copies_nor_too_near(tmp_path: Path) -> None:
     assert len(found) == 2
     assert negatives(index, QUESTION, negatives=1) == found[:1]
     assert negatives(index, QUESTION, skip=100) == []
-    other = Question("cats eat fish and mice daily", ("Cats purr a lot at home.",))
+    other = MiningQuestion("cats eat fish and mice daily", ("Cats purr a lot at home.",))
     assert "Cats eat fish and mice daily" not in negatives(index, other)
     assert negatives(index, other, margin=2.0) == []
 

@@ -14,7 +14,7 @@ from bertsmith.checkpoint import Sentence
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.search import Index
-from bertsmith.search.build import Settings, add_documents, update_folders
+from bertsmith.search.build import BuildSettings, add_documents, update_folders
 from tasks.models import Maker
 
 CLOSE = 1e-5
@@ -67,11 +67,11 @@ def test_prompts_by_hand(made: Maker, tmp_path: Path) -> None:
     assert apart(index.embed(QUERY), theirs.encode("query: " + QUERY)) <= CLOSE
     assert apart(vectors(index), theirs.encode(["passage: " + text for text in TEXTS])) <= CLOSE
     with pytest.raises(BertsmithError, match="--document-prompt 'passage: '; use --re-embed"):
-        add_documents(root, [], Settings(document_prompt="text: "))
-    add_documents(root, ["more"], Settings(query_prompt="ask: "))  # needs no new vectors
+        add_documents(root, [], BuildSettings(document_prompt="text: "))
+    add_documents(root, ["more"], BuildSettings(query_prompt="ask: "))  # needs no new vectors
     index = Index.open(root)
     assert apart(index.embed(QUERY), theirs.encode("ask: " + QUERY)) <= CLOSE
-    update_folders(root, [tmp_path / "model" / "README.md"], Settings(), re_embed=True)
+    update_folders(root, [tmp_path / "model" / "README.md"], BuildSettings(), re_embed=True)
     assert Index.open(root).about["model"]["query_prompt"] == "ask: "
 
 
@@ -100,13 +100,13 @@ def test_long_passages_are_counted(made: Maker, tmp_path: Path) -> None:
     model = saved(made, tmp_path / "model")
     (tmp_path / "long.txt").write_text("the river " * 100)
     ledger = Ledger()
-    update_folders(tmp_path / "i", [tmp_path / "long.txt"], Settings(model=model), ledger)
+    update_folders(tmp_path / "i", [tmp_path / "long.txt"], BuildSettings(model=model), ledger)
     assert ledger.lines() == [
         "passages of more than 128 tokens, read in several windows (--long cut reads only their"
         " beginning, which is faster): 1"
     ]
     ledger = Ledger()
-    settings = Settings(model=model, long="cut")
+    settings = BuildSettings(model=model, long="cut")
     update_folders(tmp_path / "cut", [tmp_path / "long.txt"], settings, ledger)
     assert ledger.lines() == []
 
@@ -124,7 +124,7 @@ def test_the_model_of_the_index_reranks(made: Maker, tmp_path: Path) -> None:
         index.search("river", rerank=tmp_path / "nowhere")
     with pytest.raises(BertsmithError, match="expected a model directory"):
         index.search("river", rerank=5)
-    add_documents(tmp_path / "plain", TEXTS, Settings(keywords_only=True))
+    add_documents(tmp_path / "plain", TEXTS, BuildSettings(keywords_only=True))
     with pytest.raises(BertsmithError, match="built without a model"):
         Index.open(tmp_path / "plain").search("river", rerank="index")
 
@@ -142,6 +142,6 @@ def test_vectors_that_are_cut(tmp_path: Path, made: Maker) -> None:
         [(_, vectors)] = index.portions()
         assert vectors.shape == (2, 8)
     with pytest.raises(BertsmithError, match="embedded with --width 8"):
-        add_documents(tmp_path / "i", ["more"], Settings(width=16))
+        add_documents(tmp_path / "i", ["more"], BuildSettings(width=16))
     with pytest.raises(BertsmithError, match="width must be from 1 to 32"):
         Index.create(tmp_path / "j", model=model, width=100).add(["a text"])

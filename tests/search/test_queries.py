@@ -12,7 +12,7 @@ from bertsmith.checkpoint import keep_layers
 from bertsmith.distilling.vectors import headless
 from bertsmith.infer.opening import open_model
 from bertsmith.search import Index
-from bertsmith.search.build import Settings, update_folders
+from bertsmith.search.build import BuildSettings, update_folders
 from bertsmith.search.queries import QueryEncoder
 from search.conftest import HashedWords
 
@@ -58,14 +58,14 @@ def test_an_index_uses_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (Settings(encoder=HashedWords()), ["--keywords"]),
-        (Settings(keywords_only=True), []),
-        (Settings(), []),
-        (Settings(), ["--vectors"]),
+        (BuildSettings(encoder=HashedWords()), ["--keywords"]),
+        (BuildSettings(keywords_only=True), []),
+        (BuildSettings(), []),
+        (BuildSettings(), ["--vectors"]),
     ],
 )
 def test_a_search_does_not_import_torch(
-    tmp_path: Path, folder: Path, settings: Settings, words: list[str]
+    tmp_path: Path, folder: Path, settings: BuildSettings, words: list[str]
 ) -> None:
     update_folders(tmp_path / "index", [folder], settings)
     arguments = ["search", str(tmp_path / "index"), "what do cats eat", *words, "--json"]

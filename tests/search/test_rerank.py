@@ -10,7 +10,7 @@ import pytest
 
 from bertsmith.errors import BertsmithError
 from bertsmith.search import Hit, Index, Reranker, answers, evaluate_search
-from bertsmith.search.build import Settings, add_documents
+from bertsmith.search.build import BuildSettings, add_documents
 from bertsmith.search.evaluate import write_run
 from tasks.models import Maker
 
@@ -76,7 +76,7 @@ class FavouriteFirst:
 def test_the_order_of_a_reranker_counts(tmp_path: Path) -> None:
     """Reranked passages come first, whatever the scale of their scores."""
     documents = [{"id": f"d{n}", "text": "apple " * (n % 7 + 1) + str(n)} for n in range(120)]
-    add_documents(tmp_path / "i", documents, Settings(keywords_only=True))
+    add_documents(tmp_path / "i", documents, BuildSettings(keywords_only=True))
     index = Index(tmp_path / "i")
     plain = index.search("apple", 150, mode="keywords", by_document=True)
     name = plain[40].document
@@ -94,7 +94,7 @@ def test_the_order_of_a_reranker_counts(tmp_path: Path) -> None:
 
 def test_a_reranker_reads_as_many_passages_as_asked(tmp_path: Path) -> None:
     documents = [{"id": f"d{n}", "text": "apple " * (n % 7 + 1) + str(n)} for n in range(60)]
-    add_documents(tmp_path / "i", documents, Settings(keywords_only=True))
+    add_documents(tmp_path / "i", documents, BuildSettings(keywords_only=True))
     index = Index(tmp_path / "i")
     plain = [hit.document for hit in index.search("apple", 60)]
     for depth, place in ((5, 4), (5, 5), (60, 59)):

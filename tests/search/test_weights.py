@@ -6,7 +6,7 @@ import pytest
 
 from bertsmith.errors import BertsmithError
 from bertsmith.search import Index, learn_weights
-from bertsmith.search.build import Settings, add_documents, update_folders
+from bertsmith.search.build import BuildSettings, add_documents, update_folders
 from search.conftest import HashedWords
 
 NUMBERS = range(30)
@@ -22,7 +22,7 @@ class Sevens(HashedWords):
 def sevens(path: Path) -> Index:
     encoder = Sevens()
     rows = [{"id": f"d{n}", "text": f"item {n} " + "common words " * (n % 3)} for n in NUMBERS]
-    add_documents(path, rows, Settings(encoder=encoder))
+    add_documents(path, rows, BuildSettings(encoder=encoder))
     return Index(path, model=encoder)
 
 
@@ -44,11 +44,11 @@ def test_better_weights_are_stored(tmp_path: Path) -> None:
 
 
 def test_weights_are_those_of_one_model(tmp_path: Path, folder: Path) -> None:
-    update_folders(tmp_path / "i", [folder], Settings(encoder=HashedWords()))
+    update_folders(tmp_path / "i", [folder], BuildSettings(encoder=HashedWords()))
     Index(tmp_path / "i", model=HashedWords()).keep_weights((1.0, 0.3))
     assert Index(tmp_path / "i", model=HashedWords()).weights == (1.0, 0.3)
     other = HashedWords("another")
-    update_folders(tmp_path / "i", [], Settings(encoder=other), re_embed=True)
+    update_folders(tmp_path / "i", [], BuildSettings(encoder=other), re_embed=True)
     assert Index(tmp_path / "i", model=other).weights == (1.0, 1.0)
 
 
@@ -56,6 +56,6 @@ def test_weights_need_queries_and_vectors(tmp_path: Path) -> None:
     index = sevens(tmp_path / "i")
     with pytest.raises(BertsmithError, match="20 judged queries or more; there are 1"):
         learn_weights(index, {"q": "item"}, {"q": {"d1": 1}})
-    add_documents(tmp_path / "k", ["a text"], Settings(keywords_only=True))
+    add_documents(tmp_path / "k", ["a text"], BuildSettings(keywords_only=True))
     with pytest.raises(BertsmithError, match="no vectors"):
         Index(tmp_path / "k").keep_weights((1.0, 0.5))

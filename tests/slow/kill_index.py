@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bertsmith.errors import BertsmithError
 from bertsmith.search import update
-from bertsmith.search.build import Settings, update_folders
+from bertsmith.search.build import BuildSettings, update_folders
 from bertsmith.search.index import Index
 from bertsmith.search.store import Store
 from search.conftest import HashedWords
@@ -101,7 +101,7 @@ def answers(root: Path, encoder: HashedWords, top: int = 20) -> list[Any]:
 def kills(count: int, place: Path, rng: random.Random) -> Counter[str]:
     folder, root = place / "documents", place / "index"
     folder.mkdir()
-    settings = Settings(encoder=Slow(), size=200)
+    settings = BuildSettings(encoder=Slow(), size=200)
     update.COMMIT_PASSAGES = 40  # several transactions in each update
     change(folder, rng)
     update_folders(root, [folder], settings)
@@ -185,7 +185,7 @@ def damages(count: int, place: Path, rng: random.Random) -> Counter[str]:
             check(str(copy) in str(error), str(error))
             outcome[f"{how}: named"] += 1
             if path.suffix == ".npy" and how != "model":
-                update_folders(copy, [], Settings(encoder=HashedWords()))
+                update_folders(copy, [], BuildSettings(encoder=HashedWords()))
                 assert answers(copy, HashedWords()) == want
                 outcome["segments rebuilt"] += 1
             continue

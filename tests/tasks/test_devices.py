@@ -18,7 +18,7 @@ from bertsmith.infer import loaded, opening
 from bertsmith.infer.run import LEAST, copied, run
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Model
-from bertsmith.search.encoder import Encoder
+from bertsmith.search.encoder import TextEncoder
 from bertsmith.tasks.answering.task import find_answers
 from bertsmith.tasks.masked_lm import score_masked_lm
 from bertsmith.tasks.zero_shot.task import choose_label
@@ -189,7 +189,7 @@ def test_the_models_own_device_comes_first(bert: Bert, monkeypatch: pytest.Monke
 
 
 def test_more_is_read_at_once_for_several_devices(bert: Bert) -> None:
-    encoder = Encoder.__new__(Encoder)
+    encoder = TextEncoder.__new__(TextEncoder)
     assert encoder.portion(100) == 100
     encoder.__dict__["model"] = bert
     assert bert.portion(100) == encoder.portion(100) == 100

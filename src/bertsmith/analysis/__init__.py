@@ -2,6 +2,6 @@
 
 from bertsmith.analysis.attention import AttentionView, attention
 from bertsmith.analysis.page import AttentionPage
-from bertsmith.analysis.weights import Weights
+from bertsmith.analysis.weights import AttentionWeights
 
-__all__ = ["AttentionPage", "AttentionView", "Weights", "attention"]
+__all__ = ["AttentionPage", "AttentionView", "AttentionWeights", "attention"]

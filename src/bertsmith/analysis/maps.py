@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsmith.analysis.weights import Weights
+from bertsmith.analysis.weights import AttentionWeights
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
@@ -85,7 +85,7 @@ class AttentionMaps:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def visit(self, look: Callable[[int, Weights], None]) -> None:
+    def visit(self, look: Callable[[int, AttentionWeights], None]) -> None:
         """Run the model once and show the weights of each chosen layer as it passes.
 
         They are those of the chosen heads that the layer has, which come first in `heads`.
@@ -98,7 +98,7 @@ class AttentionMaps:
                     give_back()
                 if layer in self.layers:
                     own = [head for head in self.heads if head < query.shape[1]]
-                    look(layer, Weights.of(query, key, scores, own))
+                    look(layer, AttentionWeights.of(query, key, scores, own))
 
             return call
 
@@ -133,10 +133,10 @@ class AttentionMaps:
         """
         return rollout(np.nanmean(self.maps(), axis=1), causal=causal)
 
-    def _gather(self, make: Callable[[Weights], Tensor]) -> Floats:
+    def _gather(self, make: Callable[[AttentionWeights], Tensor]) -> Floats:
         arrays = np.empty(0, np.float32)
 
-        def look(layer: int, weights: Weights) -> None:
+        def look(layer: int, weights: AttentionWeights) -> None:
             nonlocal arrays
             one = make(weights).cpu().numpy()
             if not arrays.size:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.analysis.maps import AttentionMaps, Floats, Token, head_counts, rollout
-from bertsmith.analysis.weights import Weights
+from bertsmith.analysis.weights import AttentionWeights
 from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, write_text
 from bertsmith.pages import page, render
@@ -138,7 +138,7 @@ def _panes(view: AttentionMaps, tokens: range | None) -> list[Pane]:
 def _filled(view: AttentionMaps, panes: list[tuple[Pane, int | None]]) -> list[Pane]:
     """The panes with their weights, all from one pass of the model."""
 
-    def look(layer: int, weights: Weights) -> None:
+    def look(layer: int, weights: AttentionWeights) -> None:
         for pane, size in panes:
             if size is None:
                 places = range(pane.first, pane.first + len(pane.tokens))

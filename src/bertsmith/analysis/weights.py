@@ -23,7 +23,7 @@ KERNEL = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", 
 
 
 @dataclass(frozen=True)
-class Weights:
+class AttentionWeights:
     """The attention weights of H heads in a sequence of n tokens, computed when needed."""
 
     query: Tensor  # (n, H, d)
@@ -31,7 +31,9 @@ class Weights:
     scores: Scores
 
     @classmethod
-    def of(cls, query: Tensor, key: Tensor, scores: Scores, heads: Sequence[int]) -> Weights:
+    def of(
+        cls, query: Tensor, key: Tensor, scores: Scores, heads: Sequence[int]
+    ) -> AttentionWeights:
         """Return the attention of selected heads, in float32 whatever the model's dtype."""
         chosen = list(heads)
         if chosen == list(range(query.shape[1])):  # all of them: no copy is needed
@@ -118,7 +120,7 @@ class Weights:
             for row in range(0, count, rows):
                 yield slice(head, head + together), slice(row, min(row + rows, count))
 
-    def _of(self, heads: slice) -> Weights:
+    def _of(self, heads: slice) -> AttentionWeights:
         """The same for neighbouring heads, without a copy."""
         chosen = range(self.key.shape[1])[heads]
-        return Weights(self.query[:, heads], self.key[:, heads], self.scores.of(chosen))
+        return AttentionWeights(self.query[:, heads], self.key[:, heads], self.scores.of(chosen))

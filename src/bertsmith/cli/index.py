@@ -17,7 +17,7 @@ from bertsmith.settings.search import IndexSettings
 
 if TYPE_CHECKING:
     from bertsmith.ledger import Ledger
-    from bertsmith.search import Update
+    from bertsmith.search import IndexUpdate
 
 SHOWN = 20  # problems that are listed
 LOADING = "loading the model"
@@ -92,15 +92,15 @@ def build(
         state = f"{out} is as it was before"
     with shared.interruptible(state), progress(LOADING) as show:  # the imports load PyTorch
 
-        def report(done: int, total: int, update: Update) -> None:
+        def report(done: int, total: int, update: IndexUpdate) -> None:
             embedded = f", {update.embedded:,} embedded" if update.embedded else ""
             text = f"{update.passages:,} passages read{embedded}" if update.passages else "reading"
             show(LOADING, done, total, text)
 
         from bertsmith.ledger import Ledger
-        from bertsmith.search.build import Settings, update_folders
+        from bertsmith.search.build import BuildSettings, update_folders
 
-        settings = Settings(model=model, device=device, **given)
+        settings = BuildSettings(model=model, device=device, **given)
         ledger = Ledger()
         update = update_folders(out, folders or [], settings, ledger, report, re_embed)
     _report(out, update, ledger, as_json)
@@ -161,7 +161,7 @@ def export(
     shared.output(as_json, [{"out": where, "passages": count}], lambda: typer.echo(said))
 
 
-def _report(out: Path, update: Update, ledger: Ledger, as_json: bool) -> None:
+def _report(out: Path, update: IndexUpdate, ledger: Ledger, as_json: bool) -> None:
     from bertsmith.search import Index
 
     with Index.open(out) as index:

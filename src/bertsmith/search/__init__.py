@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from bertsmith.search.index import Index
     from bertsmith.search.mining import mine
     from bertsmith.search.rerank import FoundAnswer, Reranker, answers
-    from bertsmith.search.update import Update
+    from bertsmith.search.update import IndexUpdate
     from bertsmith.search.weights import LearnedWeights, learn_weights
 
 # Imported when first used: a search by keywords does not wait for PyTorch.
@@ -22,7 +22,7 @@ _HOMES = {
     "LearnedWeights": "weights",
     "Reranker": "rerank",
     "SearchScores": "evaluate",
-    "Update": "update",
+    "IndexUpdate": "update",
     "adapt": "adapting",
     "answers": "rerank",
     "evaluate_search": "evaluate",
@@ -30,7 +30,7 @@ _HOMES = {
     "mine": "mining",
 }
 __all__ = ["Adapted", "FoundAnswer", "Hit", "Index", "LearnedWeights", "Reranker", "SearchScores"]
-__all__ += ["Update", "adapt", "answers", "evaluate_search", "learn_weights", "mine"]
+__all__ += ["IndexUpdate", "adapt", "answers", "evaluate_search", "learn_weights", "mine"]
 
 
 def __getattr__(name: str) -> Any:

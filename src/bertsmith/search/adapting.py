@@ -24,12 +24,12 @@ from bertsmith.examples.draw import shuffled
 from bertsmith.folders import check_replaceable, replace_directory
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.opening import open_model
-from bertsmith.search.build import Settings, add_documents, re_embed
-from bertsmith.search.encoder import Encoder, Vectors, encoder_of
+from bertsmith.search.build import BuildSettings, add_documents, re_embed
+from bertsmith.search.encoder import TextEncoder, Vectors, encoder_of
 from bertsmith.search.evaluate import Judgements, SearchScores, compare, evaluate_search
 from bertsmith.search.index import Index
 from bertsmith.search.pairs import Pair, pairs_of
-from bertsmith.search.store import Stored
+from bertsmith.search.store import StoredPassage
 from bertsmith.settings import picked, taking
 from bertsmith.settings.search import AdaptationSettings
 from bertsmith.train.distributed import Ranks
@@ -140,7 +140,7 @@ def adapt(
             say("embedding all passages with the adapted model, for the judged queries")
             old = _scored(index, queries, judgements, index.weights)
             shutil.copytree(path, work / "copy")
-            re_embed(work / "copy", Settings(encoder=adapted))
+            re_embed(work / "copy", BuildSettings(encoder=adapted))
             with Index(work / "copy", model=adapted) as other:
                 new = _scored(other, queries, judgements, index.weights)
             proofs.append(_proof("judged queries", old, new))
@@ -150,7 +150,7 @@ def adapt(
         if gained and settings.replace:
             say("embedding the index with the adapted model")
             weights = index.weights
-            re_embed(index.path, Settings(encoder=encoder_of(stamp, target, device)))
+            re_embed(index.path, BuildSettings(encoder=encoder_of(stamp, target, device)))
             index.keep_weights(weights)
     return Adapted(
         gained,
@@ -240,7 +240,7 @@ class LinearMap(nn.Module):
         return (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own)) / 2, {}
 
 
-def _mapped(encoder: Encoder, weight: Tensor) -> LoadedModel:
+def _mapped(encoder: TextEncoder, weight: Tensor) -> LoadedModel:
     """The model of an index with a linear map after its vectors, and the prompts of the index."""
     bert = open_model(encoder.name, device="cpu", progress=False)
     # An index of shorter vectors: the map reads the elements that are kept.
@@ -254,7 +254,7 @@ def _mapped(encoder: Encoder, weight: Tensor) -> LoadedModel:
     return bert
 
 
-def _documents(index: Index) -> list[list[Stored]]:
+def _documents(index: Index) -> list[list[StoredPassage]]:
     """The passages of each document, in order; of a large index, those of some documents."""
     documents: dict[tuple[str, str], list[int]] = {}
     for number, place in index.places().items():
@@ -284,7 +284,9 @@ def _split(pairs: list[list[Pair]], seed: int) -> tuple[list[list[Pair]], list[l
 class _HeldOut:
     """Documents that are held out: one text of each is to be found by its query, among others."""
 
-    def __init__(self, held: list[list[Pair]], documents: list[list[Stored]], seed: int) -> None:
+    def __init__(
+        self, held: list[list[Pair]], documents: list[list[StoredPassage]], seed: int
+    ) -> None:
         places = shuffled(np.arange(len(held)), 1 << 20, seed, "kind")
         chosen = [own[int(place) % len(own)] for own, place in zip(held, places, strict=True)]
         self.queries = {str(n): pair.query for n, pair in enumerate(chosen)}
@@ -301,11 +303,13 @@ class _HeldOut:
         del self.rows[max(most, len(self.queries) + FEWEST) :]
 
     def scores(
-        self, path: Path, encoder: Encoder, weights: tuple[float, float]
+        self, path: Path, encoder: TextEncoder, weights: tuple[float, float]
     ) -> dict[str, SearchScores]:
         """Scores of a model on the held-out queries."""
         longest = max(len(row["text"]) for row in self.rows)
-        settings = Settings(encoder=encoder, passage_size=min(100_000, max(50, longest)), overlap=0)
+        settings = BuildSettings(
+            encoder=encoder, passage_size=min(100_000, max(50, longest)), overlap=0
+        )
         add_documents(path, self.rows, settings)
         with Index(path, model=encoder) as index:
             return _scored(index, self.queries, self.judgements, weights)

@@ -27,21 +27,21 @@ from bertsmith.search.database import (
     remove_folder,
 )
 from bertsmith.search.documents import HALVES
-from bertsmith.search.encoder import DEFAULT_MODEL, Encoder, another_model, encoder_of
-from bertsmith.search.formats import Document
+from bertsmith.search.encoder import DEFAULT_MODEL, TextEncoder, another_model, encoder_of
+from bertsmith.search.formats import ParsedDocument
 from bertsmith.search.passages import Chunking
 from bertsmith.search.scan import resolved_roots, text_key, under
 from bertsmith.search.segments import DTYPES
 from bertsmith.search.store import Store
-from bertsmith.search.update import ADDED, Report, Update, Updater, silent
+from bertsmith.search.update import ADDED, IndexUpdate, Report, Updater, silent
 from bertsmith.settings.search import IndexSettings
 
 
 @dataclass(frozen=True)
-class Settings(IndexSettings):
+class BuildSettings(IndexSettings):
     """Settings of an index, and its model."""
 
-    encoder: Encoder | None = None  # the model, if it is already loaded
+    encoder: TextEncoder | None = None  # the model, if it is already loaded
 
     def chunking(self, stamped: Mapping[str, int] | None = None) -> Chunking:
         """The size and overlap of passages."""
@@ -54,11 +54,11 @@ class Settings(IndexSettings):
 def update_folders(
     root: Path,
     folders: Sequence[str | Path],
-    settings: Settings,
+    settings: BuildSettings,
     ledger: Ledger | None = None,
     report: Report = silent,
     re_embed: bool = False,
-) -> Update:
+) -> IndexUpdate:
     """Create or update an index of folders; without folders, those stored in the index.
 
     `re_embed` recomputes all vectors, with another model or passage size; the old ones stay
@@ -87,7 +87,7 @@ def update_folders(
 
 
 def _patterns(
-    store: Store, roots: Sequence[Path], settings: Settings
+    store: Store, roots: Sequence[Path], settings: BuildSettings
 ) -> dict[str, dict[str, list[str]]]:
     """The patterns of each folder: those of the settings, or those that the index has."""
     changes = {"exclude": settings.exclude, "include": settings.include}
@@ -96,14 +96,14 @@ def _patterns(
     return {str(root): {**stored.get(str(root), {}), **given} for root in roots}
 
 
-def move_folder(root: Path, old: str | Path, new: str | Path) -> Update:
+def move_folder(root: Path, old: str | Path, new: str | Path) -> IndexUpdate:
     """Record that a folder, or what is above some folders, has another place now.
 
     No file is read.
     """
     [target] = resolved_roots([new])
     with stored_settings(root) as store:
-        source, update = _full_path(store, old), Update()
+        source, update = _full_path(store, old), IndexUpdate()
 
         def moved(path: str) -> str:
             return text_key(target) + path[len(text_key(source)) :] if under(path, source) else path
@@ -125,10 +125,10 @@ def move_folder(root: Path, old: str | Path, new: str | Path) -> Update:
     return update
 
 
-def drop_folder(root: Path, folder: str | Path) -> Update:
+def drop_folder(root: Path, folder: str | Path) -> IndexUpdate:
     """Remove a folder from an index, with its files."""
     with stored_settings(root) as store:
-        path, update = _full_path(store, folder), Update()
+        path, update = _full_path(store, folder), IndexUpdate()
         for number, _ in _files_below(store, path):
             store.remove_file(number)
             update.removed += 1
@@ -171,26 +171,26 @@ def _full_path(store: Store, folder: str | Path) -> Path:
 
 
 def add_documents(
-    root: Path, documents: Iterable[str | Mapping[str, Any]], settings: Settings
-) -> Update:
+    root: Path, documents: Iterable[str | Mapping[str, Any]], settings: BuildSettings
+) -> IndexUpdate:
     """Add documents that are not files."""
     with writer(root), opened(root, settings) as (store, encoder):
         return Updater(store, encoder, Ledger()).documents(map(_document, documents))
 
 
-def re_embed(root: Path, settings: Settings, report: Report = silent) -> Update:
+def re_embed(root: Path, settings: BuildSettings, report: Report = silent) -> IndexUpdate:
     """Embed all passages again, without reading the folders that they are from."""
     with writer(root), opened(root, settings, re_embed=True) as (store, encoder):
         return Updater(store, encoder, Ledger(), report).documents(())
 
 
-def remove_documents(root: Path, names: Sequence[str], settings: Settings) -> Update:
+def remove_documents(root: Path, names: Sequence[str], settings: BuildSettings) -> IndexUpdate:
     """Remove documents and files from the index."""
     with writer(root), opened(root, settings) as (store, encoder):
         return Updater(store, encoder, Ledger()).remove(names)
 
 
-def _document(value: str | Mapping[str, Any]) -> tuple[str, Document]:
+def _document(value: str | Mapping[str, Any]) -> tuple[str, ParsedDocument]:
     """The id and text of a document from Python."""
     if isinstance(value, str):
         value = {"id": value[:200], "text": value}
@@ -199,7 +199,7 @@ def _document(value: str | Mapping[str, Any]) -> tuple[str, Document]:
     text, title = value["text"], str(value.get("title") or "")
     name = str(value.get("id") or value.get("_id") or text[:200])
     texts = [HALVES.sub("\N{REPLACEMENT CHARACTER}", one) for one in (name, text, title)]
-    return texts[0], Document(texts[1], texts[0], texts[2])
+    return texts[0], ParsedDocument(texts[1], texts[0], texts[2])
 
 
 # ------------------------------------------------------------------ the single writer
@@ -243,8 +243,8 @@ def _found_again(root: Path) -> str:
 
 @contextmanager
 def opened(
-    root: Path, settings: Settings, re_embed: bool = False
-) -> Iterator[tuple[Store, Encoder | None]]:
+    root: Path, settings: BuildSettings, re_embed: bool = False
+) -> Iterator[tuple[Store, TextEncoder | None]]:
     """Yield the store to write and its model; a new or copied store becomes current at the end."""
     if settings.dtype is not None and settings.dtype not in DTYPES:
         raise BertsmithError(f"unknown dtype {settings.dtype!r}; known: {', '.join(DTYPES)}")
@@ -271,14 +271,16 @@ def opened(
         store.close()
 
 
-def _created(root: Path, settings: Settings) -> tuple[Store, Encoder | None]:
+def _created(root: Path, settings: BuildSettings) -> tuple[Store, TextEncoder | None]:
     encoder = settings.encoder
     if encoder is None and not settings.keywords_only:
         encoder = _load(settings, settings.model or DEFAULT_MODEL, {})
     return Store.create(root, _stamp(encoder, settings.chunking(), settings)), encoder
 
 
-def _stamp(encoder: Encoder | None, chunking: Chunking, settings: Settings) -> dict[str, Any]:
+def _stamp(
+    encoder: TextEncoder | None, chunking: Chunking, settings: BuildSettings
+) -> dict[str, Any]:
     return {
         "model": encoder.stamp if encoder else None,
         "chunking": asdict(chunking),
@@ -286,7 +288,7 @@ def _stamp(encoder: Encoder | None, chunking: Chunking, settings: Settings) -> d
     }
 
 
-def _load(settings: Settings, name: str | Path, stamp: Mapping[str, Any]) -> Encoder:
+def _load(settings: BuildSettings, name: str | Path, stamp: Mapping[str, Any]) -> TextEncoder:
     """Load a model for new vectors; `stamp` has the settings of the old ones."""
     long = settings.long or stamp.get("long", "window")
     query, document, width = settings.query_prompt, settings.document_prompt, settings.width
@@ -294,10 +296,10 @@ def _load(settings: Settings, name: str | Path, stamp: Mapping[str, Any]) -> Enc
         query = stamp.get("query_prompt") if query is None else query
         document = stamp.get("document_prompt") if document is None else document
         width = stamp.get("width") if width is None else width
-    return Encoder(name, settings.device, settings.precision, long, (query, document), width)
+    return TextEncoder(name, settings.device, settings.precision, long, (query, document), width)
 
 
-def _fitting(root: Path, store: Store, settings: Settings) -> Encoder | None:
+def _fitting(root: Path, store: Store, settings: BuildSettings) -> TextEncoder | None:
     """Return the model of an index; settings that differ from its own are an error."""
     meta = store.meta()
     chunking = settings.chunking(meta["chunking"])
@@ -338,7 +340,7 @@ def _fitting(root: Path, store: Store, settings: Settings) -> Encoder | None:
     return encoder
 
 
-def _copied(store: Store, settings: Settings) -> tuple[Store, Encoder | None]:
+def _copied(store: Store, settings: BuildSettings) -> tuple[Store, TextEncoder | None]:
     """Copy the database without vectors into a new folder; the old one is kept."""
     meta = store.meta()
     stamp = meta["model"] or {}
@@ -373,11 +375,11 @@ def _copied(store: Store, settings: Settings) -> tuple[Store, Encoder | None]:
     return copy, encoder
 
 
-def _cut_anew(store: Store, encoder: Encoder | None) -> None:
+def _cut_anew(store: Store, encoder: TextEncoder | None) -> None:
     """Split documents that were added from Python into passages of the new size."""
     names = store.database.execute("SELECT id, path FROM files WHERE kind = ?", (ADDED,)).fetchall()
 
-    def documents() -> Iterator[tuple[str, Document]]:
+    def documents() -> Iterator[tuple[str, ParsedDocument]]:
         for number, name in names:
             yield name, _whole(store.database, number, name)
 
@@ -387,7 +389,7 @@ def _cut_anew(store: Store, encoder: Encoder | None) -> None:
     Updater(store, encoder, Ledger()).documents(documents(), finish=False)
 
 
-def _whole(database: sqlite3.Connection, file: int, name: str) -> Document:
+def _whole(database: sqlite3.Connection, file: int, name: str) -> ParsedDocument:
     """Rebuild a document from its passages, which are separated by white space only."""
     rows = database.execute(
         "SELECT first, last, title, text FROM passages WHERE file = ? ORDER BY first", (file,)
@@ -396,4 +398,4 @@ def _whole(database: sqlite3.Connection, file: int, name: str) -> Document:
     for first, last, _, part in rows:
         text += " " * (first - len(text)) if first > len(text) else ""
         text = text[:first] + part if last >= len(text) else text
-    return Document(text, name, rows[0][2] if rows else "")
+    return ParsedDocument(text, name, rows[0][2] if rows else "")

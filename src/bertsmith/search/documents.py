@@ -14,7 +14,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.files import PACKED, open_bytes, read_whole, reading
 from bertsmith.ledger import Ledger
 from bertsmith.search.encodings import decode, encoding_of, is_text
-from bertsmith.search.formats import Blocks, Document, read_docx, read_html, read_pdf
+from bertsmith.search.formats import Blocks, ParsedDocument, read_docx, read_html, read_pdf
 from bertsmith.tasks.read import open_data
 
 LARGEST_WHOLE = 64 << 20  # bytes of a file that is read at once
@@ -63,7 +63,7 @@ def kind_of(path: Path) -> str:
     return KINDS.get(suffix_of(path), "text")
 
 
-def read_documents(path: Path, ledger: Ledger) -> Iterator[Document]:
+def read_documents(path: Path, ledger: Ledger) -> Iterator[ParsedDocument]:
     """Yield the documents of a file; a file that holds no text raises a one-line error."""
     kind = kind_of(path)
     if kind in TABLES:
@@ -93,10 +93,10 @@ def read_documents(path: Path, ledger: Ledger) -> Iterator[Document]:
         yield from _smart(text)
     else:
         headings = _markdown_headings(text) if kind == "markdown" else []
-        yield Document(text, title=headings[0][2] if headings else "", headings=headings)
+        yield ParsedDocument(text, title=headings[0][2] if headings else "", headings=headings)
 
 
-def _portions(path: Path, ledger: Ledger) -> Iterator[Document]:
+def _portions(path: Path, ledger: Ledger) -> Iterator[ParsedDocument]:
     """A large text in parts of bounded size, cut at blank lines where there are some."""
     with reading(path), open_bytes(path) as (stream, _):
         if not is_text(stream.read(8192)):
@@ -107,11 +107,11 @@ def _portions(path: Path, ledger: Ledger) -> Iterator[Document]:
         parts.append(row)
         size += len(row)
         if size > 2 * PORTION or (size > PORTION and not row.strip()):
-            yield Document("".join(parts), line=line, offset=offset)
+            yield ParsedDocument("".join(parts), line=line, offset=offset)
             line, offset = line + len(parts), offset + size
             parts, size = [], 0
     if parts:
-        yield Document("".join(parts), line=line, offset=offset)
+        yield ParsedDocument("".join(parts), line=line, offset=offset)
 
 
 def packed(path: Path) -> bool:
@@ -119,7 +119,7 @@ def packed(path: Path) -> bool:
     return path.suffix in PACKED
 
 
-def _notebook(text: str, path: Path, ledger: Ledger) -> Document:
+def _notebook(text: str, path: Path, ledger: Ledger) -> ParsedDocument:
     """The cells of a Jupyter notebook with the text that they print; its unit is the cell."""
     try:
         cells = json.loads(text)["cells"]
@@ -149,7 +149,7 @@ def _cell_text(cell: dict[str, Any], ledger: Ledger) -> str:
 # ------------------------------------------------------------------ tables
 
 
-def _records(path: Path, kind: str, ledger: Ledger) -> Iterator[Document]:
+def _records(path: Path, kind: str, ledger: Ledger) -> Iterator[ParsedDocument]:
     """A document for each row: its id, title and texts by the names of the columns."""
     encoding = encoding_of(path, ledger) if kind in ("csv", "jsonl", "json") else None
     notes = Ledger()  # warnings about columns and cells, which concern labels and not texts
@@ -160,10 +160,10 @@ def _records(path: Path, kind: str, ledger: Ledger) -> Iterator[Document]:
         if kind != "json":
             raise
         data = read_whole(path, LARGEST_WHOLE)  # JSON other than a list of records is plain text
-        yield Document(decode(data, path, ledger))
+        yield ParsedDocument(decode(data, path, ledger))
 
 
-def _rows(table: Table, ledger: Ledger) -> Iterator[Document]:
+def _rows(table: Table, ledger: Ledger) -> Iterator[ParsedDocument]:
     by_name = {name.lower(): name for name in table.names}
     id_column = next((by_name[name] for name in IDS if name in by_name), None)
     title_column = next((by_name[name] for name in TITLES if name in by_name), None)
@@ -190,7 +190,7 @@ def _rows(table: Table, ledger: Ledger) -> Iterator[Document]:
             continue
         identity = _cell(row, id_column) if id_column else ""
         line = row.number
-        yield Document(text, identity, title, line, table.unit, lines=[(0, line)])
+        yield ParsedDocument(text, identity, title, line, table.unit, lines=[(0, line)])
 
 
 def _cell(row: Row, column: str) -> str:
@@ -232,7 +232,7 @@ def _markdown_headings(text: str) -> list[tuple[int, int, str]]:
     return headings
 
 
-def _smart(text: str) -> Iterator[Document]:
+def _smart(text: str) -> Iterator[ParsedDocument]:
     """A collection of the SMART format (.I number, .T title, .W text), as Cranfield's is."""
     line = 1
     for record in re.split(r"^\.I ", text, flags=re.MULTILINE):
@@ -248,5 +248,5 @@ def _smart(text: str) -> Iterator[Document]:
         if number.strip():
             body = "\n".join(parts.get(".W", [])).strip("\n")
             title = " ".join(" ".join(parts.get(".T", [])).split())
-            yield Document(body, number.strip(), title, first)
+            yield ParsedDocument(body, number.strip(), title, first)
         line += record.count("\n")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from bertsmith.search.encoder import Encoder
+from bertsmith.search.encoder import TextEncoder
 from bertsmith.search.passages import joined_text
 from bertsmith.search.segments import (
     DamagedSegmentError,
@@ -25,14 +25,14 @@ MOST_SEGMENTS = 8  # small ones, before they are merged
 MERGED_BYTES = 128 << 20
 
 
-class VectorWriter:
+class PassageEmbedder:
     """Computes vectors of passages and writes them to segments, within a transaction of the store.
 
     A vector is known by the key of its text, so that passages of equal texts share it.
     """
 
     def __init__(
-        self, store: Store, encoder: Encoder | None, report: Callable[[int, int], None]
+        self, store: Store, encoder: TextEncoder | None, report: Callable[[int, int], None]
     ) -> None:
         """`report` is called with how much text is read and embedded, of how much."""
         self.store, self.encoder, self.report = store, encoder, report

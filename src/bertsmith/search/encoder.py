@@ -22,7 +22,7 @@ WINDOWED = "long texts read in windows"  # in a model's ledger
 Prompts = tuple[str | None, str | None]  # before queries, before documents
 
 
-class Encoder:
+class TextEncoder:
     """A model that turns texts into vectors of length 1; it is loaded when it is first needed."""
 
     long = "window"  # texts beyond the model's maximum length: "window", or "cut" (truncate)
@@ -127,12 +127,14 @@ def encoder_of(
     name: str | Path | None = None,
     device: str | None = None,
     dtype: str | None = None,
-) -> Encoder:
+) -> TextEncoder:
     """The encoder of an index, with the settings of its vectors; `name` is its new location.
 
     An index of an earlier version has no prompts of its own, and uses the model's default prompt.
     """
-    encoder = Encoder(str(name or stamp.get("name")), device, dtype, stamp.get("long", "window"))
+    encoder = TextEncoder(
+        str(name or stamp.get("name")), device, dtype, stamp.get("long", "window")
+    )
     encoder.prompts = stamp.get("query_prompt"), stamp.get("document_prompt")
     encoder.width = stamp.get("width")
     return encoder

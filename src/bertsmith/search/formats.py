@@ -29,7 +29,7 @@ INLINE = frozenset(_INLINE.split())
 
 
 @dataclass(frozen=True)
-class Document:
+class ParsedDocument:
     """A text of a file: all of it, or one record of a table."""
 
     text: str
@@ -73,12 +73,14 @@ class Blocks:
         self.texts.append(text)
         self.length += len(text)
 
-    def document(self, unit: str, title: str = "") -> Document:
+    def document(self, unit: str, title: str = "") -> ParsedDocument:
         """The document; without a title its first heading."""
         if not title and self.headings:
             title = self.headings[0][2]
         text = "".join(self.texts)
-        return Document(text, title=title, unit=unit, lines=self.lines, headings=self.headings)
+        return ParsedDocument(
+            text, title=title, unit=unit, lines=self.lines, headings=self.headings
+        )
 
 
 class _Reader(HTMLParser):
@@ -158,7 +160,7 @@ class _Reader(HTMLParser):
         self.blocks.append(text)
 
 
-def read_html(text: str, path: Path) -> Document:
+def read_html(text: str, path: Path) -> ParsedDocument:
     """The visible text of a page, with the source line of each block."""
     reader = _Reader()
     try:
@@ -170,7 +172,7 @@ def read_html(text: str, path: Path) -> Document:
     return reader.blocks.document("line", title)
 
 
-def read_pdf(path: Path, data: bytes) -> Document:
+def read_pdf(path: Path, data: bytes) -> ParsedDocument:
     """The text of a PDF; its unit is the page."""
     try:
         import pypdf
@@ -201,7 +203,7 @@ def read_pdf(path: Path, data: bytes) -> Document:
     return document
 
 
-def read_docx(path: Path, data: bytes) -> Document:
+def read_docx(path: Path, data: bytes) -> ParsedDocument:
     """The paragraphs and tables of a Word document; its unit is the paragraph."""
     try:
         import docx

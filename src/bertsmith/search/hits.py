@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bertsmith.search.passages import SENTENCE
-from bertsmith.search.store import Stored
+from bertsmith.search.store import StoredPassage
 
 MOST_MATCHES = 200  # matches that are considered for the excerpt
 
@@ -108,7 +108,9 @@ def distinct(hits: Iterable[Hit]) -> list[Hit]:
     return list(best.values())
 
 
-def hit_of(passage: Stored, score: float, scores: tuple[dict[int, float], dict[int, float]]) -> Hit:
+def hit_of(
+    passage: StoredPassage, score: float, scores: tuple[dict[int, float], dict[int, float]]
+) -> Hit:
     """A hit of a stored passage: its score, and those of both methods by the passage's id."""
     values = vars(passage) | {"modified": max(0, passage.modified) / 1e9}
     number = values.pop("id")

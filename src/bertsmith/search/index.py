@@ -17,15 +17,15 @@ from bertsmith.ledger import Ledger
 from bertsmith.numbers import real_number, whole_number
 from bertsmith.search import build
 from bertsmith.search.database import DamagedIndexError, current
-from bertsmith.search.encoder import Encoder
+from bertsmith.search.encoder import TextEncoder
 from bertsmith.search.filters import condition
 from bertsmith.search.fuse import Ids, Ranking, fuse
 from bertsmith.search.hits import Hit, best_of_documents, distinct, hit_of
 from bertsmith.search.keywords import KeywordSearch, Query, parse
 from bertsmith.search.queries import IndexModel
 from bertsmith.search.segments import DamagedSegmentError, open_segment
-from bertsmith.search.store import Store, Stored
-from bertsmith.search.update import Report, Update, silent
+from bertsmith.search.store import Store, StoredPassage
+from bertsmith.search.update import IndexUpdate, Report, silent
 from bertsmith.search.vectors import GRAPH_FROM, VectorTable
 from bertsmith.settings import picked, taking
 from bertsmith.settings.search import IndexSettings, SearchSettings
@@ -55,7 +55,7 @@ class Index:
         self,
         path: str | Path,
         *,
-        model: str | Path | Encoder | None = None,
+        model: str | Path | TextEncoder | None = None,
         device: str | None = None,
         dtype: str | None = None,
         graph_from: int = GRAPH_FROM,
@@ -70,7 +70,7 @@ class Index:
         self._failure: tuple[Any, str] = (None, "")  # a state of the index, and what is wrong
         self._rerankers: dict[str | Path, Reranker] = {}
         self._model = IndexModel(self.path, model, device, dtype, self.ledger)
-        if isinstance(model, Encoder):
+        if isinstance(model, TextEncoder):
             self._model.check(self._stamp(), model, model.name)
 
     @classmethod
@@ -99,7 +99,7 @@ class Index:
         **given: Any,
     ) -> Index:
         """Create an empty index, to which documents are added; prompts default to the model's."""
-        settings = build.Settings(model=model, device=device, **given)
+        settings = build.BuildSettings(model=model, device=device, **given)
         build.add_documents(Path(path), [], settings)
         return cls.open(path, device=device)
 
@@ -174,7 +174,7 @@ class Index:
 
     # -------------------------------------------------------------- changes
 
-    def add(self, documents: Iterable[str | Mapping[str, Any]]) -> Update:
+    def add(self, documents: Iterable[str | Mapping[str, Any]]) -> IndexUpdate:
         """Add documents: {"id": ..., "text": ..., "title": ...}, or texts, which are their own ids.
 
         A document with an existing id replaces the old one.
@@ -183,7 +183,7 @@ class Index:
             raise BertsmithError("add takes a list of documents; update reads folders of files")
         return self._changed(build.add_documents(self.path, documents, self._settings()))
 
-    def remove(self, names: str | Sequence[str]) -> Update:
+    def remove(self, names: str | Sequence[str]) -> IndexUpdate:
         """Remove documents by their ids, or files by their paths."""
         listed = [names] if isinstance(names, str) else list(names)
         return self._changed(build.remove_documents(self.path, listed, self._settings()))
@@ -195,7 +195,7 @@ class Index:
         *,
         exclude: list[str] | None = None,
         include: list[str] | None = None,
-    ) -> Update:
+    ) -> IndexUpdate:
         """Update the index from folders; without arguments, from those it was built from.
 
         `exclude` and `include` are patterns as in .gitignore; the index keeps them for next time.
@@ -204,21 +204,21 @@ class Index:
         update = build.update_folders(self.path, folders, settings, self.ledger, report)
         return self._changed(update)
 
-    def move(self, old: str | Path, new: str | Path) -> Update:
+    def move(self, old: str | Path, new: str | Path) -> IndexUpdate:
         """Record that a folder of the index was moved; the next update reads it there."""
         return self._changed(build.move_folder(self.path, old, new))
 
-    def drop(self, folder: str | Path) -> Update:
+    def drop(self, folder: str | Path) -> IndexUpdate:
         """Remove a folder from the index, with its files; they are not indexed again."""
         return self._changed(build.drop_folder(self.path, folder))
 
-    def _settings(self) -> build.Settings:
+    def _settings(self) -> build.BuildSettings:
         """Settings with the model that is already loaded."""
         with self._latest():
             stamp = self._stamp()
-            return build.Settings(encoder=self._model.load(stamp) if stamp else None)
+            return build.BuildSettings(encoder=self._model.load(stamp) if stamp else None)
 
-    def _changed(self, update: Update) -> Update:
+    def _changed(self, update: IndexUpdate) -> IndexUpdate:
         self._refresh()
         return update
 
@@ -406,12 +406,12 @@ class Index:
             completed = self._keywords.completed(parse(query))
             return self._rankings(completed, "hybrid", ("", []), DEPTH)
 
-    def passages(self, ids: Sequence[int]) -> list[Stored]:
+    def passages(self, ids: Sequence[int]) -> list[StoredPassage]:
         """Passages by their ids, in this order."""
         with self._latest() as store:
             return store.passages(ids)
 
-    def around(self, passage: int, before: int = 0, after: int = 0) -> list[Stored]:
+    def around(self, passage: int, before: int = 0, after: int = 0) -> list[StoredPassage]:
         """A passage with those before and after it in its file or record, in order."""
         with self._latest() as store:
             ids = store.neighbours(passage)
@@ -434,7 +434,7 @@ class Index:
         with self._latest() as store:
             return {number: (name, file) for number, name, file in store.database.execute(sql)}
 
-    def portions(self, size: int = 1024) -> Iterator[tuple[list[Stored], Any]]:
+    def portions(self, size: int = 1024) -> Iterator[tuple[list[StoredPassage], Any]]:
         """Yield all passages that have vectors, with the vectors (N, D), ordered by id."""
         with self._latest() as store:
             try:
@@ -472,7 +472,7 @@ class Index:
         return self._store.meta().get("model") or {}
 
     @property
-    def encoder(self) -> Encoder:
+    def encoder(self) -> TextEncoder:
         """The model of the index."""
         with self._latest():
             return self._model.load(self._stamp())

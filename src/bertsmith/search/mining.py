@@ -15,7 +15,7 @@ from bertsmith.search.fuse import fuse
 from bertsmith.search.index import FUSION, Index
 from bertsmith.search.passages import joined_text
 from bertsmith.search.rerank import Reranker
-from bertsmith.search.store import Stored
+from bertsmith.search.store import StoredPassage
 from bertsmith.settings import picked, taking
 from bertsmith.settings.search import MiningSettings
 from bertsmith.tasks.read import read_data
@@ -26,7 +26,7 @@ PORTION = 256  # queries that are mined together
 
 
 @dataclass(frozen=True)
-class Question:
+class MiningQuestion:
     """A query, the texts that answer it, and passages that are not its negatives."""
 
     query: str
@@ -38,7 +38,7 @@ class Question:
 @taking(MiningSettings)
 def mine(
     index: Index,
-    questions: Sequence[Question],
+    questions: Sequence[MiningQuestion],
     report: Callable[[int, int], None] = lambda done, total: None,
     **given: Any,
 ) -> Iterator[dict[str, Any]]:
@@ -75,7 +75,7 @@ def _teacher(index: Index, name: Any) -> Reranker:
 
 def _row(
     index: Index,
-    question: Question,
+    question: MiningQuestion,
     how: MiningSettings,
     vectors: Mapping[str, Any],
     teacher: Reranker | None,
@@ -99,7 +99,7 @@ def _row(
 
 
 def _different(
-    passages: Iterable[Stored], question: Question, times: int, count: int
+    passages: Iterable[StoredPassage], question: MiningQuestion, times: int, count: int
 ) -> Iterator[str]:
     """Texts that repeat neither each other nor a positive; `times` × `count` at most.
 
@@ -121,7 +121,7 @@ def _plain(text: str) -> str:
 
 
 def _taught(
-    teacher: Reranker, question: Question, texts: list[str], how: MiningSettings
+    teacher: Reranker, question: MiningQuestion, texts: list[str], how: MiningSettings
 ) -> dict[str, Any]:
     """The negatives that a teacher finds worse than the best positive, and its scores of all."""
     near, far = list(question.positives), [*question.negatives, *texts]
@@ -138,7 +138,7 @@ def _taught(
 
 def judged_questions(
     index: Index, queries: Mapping[str, str], judgements: Judgements
-) -> list[Question]:
+) -> list[MiningQuestion]:
     """Queries with the best passage of each document that is relevant to them."""
     by_name: defaultdict[str, list[int]] = defaultdict(list)
     for number, place in index.places().items():
@@ -154,13 +154,13 @@ def judged_questions(
         best = [min(ids, key=lambda number: ranks.get(number, len(ranks))) for ids in good]
         texts = [joined_text(one.title, one.heading, one.text) for one in index.passages(best)]
         relevant = frozenset(number for ids in good for number in ids)
-        questions.append(Question(queries[name], tuple(texts), (), relevant))
+        questions.append(MiningQuestion(queries[name], tuple(texts), (), relevant))
     if not questions:
         raise BertsmithError("no relevant document of any query is in the index")
     return questions
 
 
-def read_questions(path: Path) -> list[Question]:
+def read_questions(path: Path) -> list[MiningQuestion]:
     """Queries with their positives, from any file that has columns of both."""
     examples = read_data(path, TASK.name).examples
     if not all(isinstance(one, Related) for one in examples):
@@ -169,5 +169,6 @@ def read_questions(path: Path) -> list[Question]:
             "(columns anchor and positive), or queries with --judgements"
         )
     return [
-        Question(one.anchor, one.positives, one.texts[1 + len(one.positives) :]) for one in examples
+        MiningQuestion(one.anchor, one.positives, one.texts[1 + len(one.positives) :])
+        for one in examples
     ]

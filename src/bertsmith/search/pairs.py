@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 from bertsmith.examples.draw import bits
 from bertsmith.search.passages import SENTENCE, joined_text
-from bertsmith.search.store import Stored
+from bertsmith.search.store import StoredPassage
 
 SHORTEST, LONGEST = 12, 400  # characters of a query
 WHOLE = 25  # characters of a sentence, at least
@@ -29,7 +29,7 @@ class Pair:
     passages: frozenset[int]  # of the document that they are from: none of them is a negative
 
 
-def pairs_of(documents: Sequence[Sequence[Stored]], seed: int = 0) -> list[list[Pair]]:
+def pairs_of(documents: Sequence[Sequence[StoredPassage]], seed: int = 0) -> list[list[Pair]]:
     """The pairs of each document, whose passages are in order.
 
     Titles and headings with the text below them, a sentence or an item of a list with the passage
@@ -41,7 +41,7 @@ def pairs_of(documents: Sequence[Sequence[Stored]], seed: int = 0) -> list[list[
 
 
 def _pairs(
-    passages: Sequence[Stored], targets: Mapping[str, Sequence[Stored]], seed: int
+    passages: Sequence[StoredPassage], targets: Mapping[str, Sequence[StoredPassage]], seed: int
 ) -> Iterator[Pair]:
     own = frozenset(one.id for one in passages)
     made = [*_above(passages), *_inside(passages, seed), *_onwards(passages, seed)]
@@ -55,7 +55,7 @@ def _pairs(
             yield Pair("link", query, text, own | {one.id for one in other})
 
 
-def _above(passages: Sequence[Stored]) -> Iterator[tuple[str, str, str]]:
+def _above(passages: Sequence[StoredPassage]) -> Iterator[tuple[str, str, str]]:
     """Titles and headings, each with the first text below it."""
     first = passages[0]
     yield "title", first.title, _body(first)
@@ -68,7 +68,7 @@ def _above(passages: Sequence[Stored]) -> Iterator[tuple[str, str, str]]:
         seen.add(heading)
 
 
-def _inside(passages: Sequence[Stored], seed: int) -> Iterator[tuple[str, str, str]]:
+def _inside(passages: Sequence[StoredPassage], seed: int) -> Iterator[tuple[str, str, str]]:
     """A sentence of each passage, and an item of a list, with the rest of the passage."""
     for one in passages:
         body = _body(one)
@@ -79,7 +79,7 @@ def _inside(passages: Sequence[Stored], seed: int) -> Iterator[tuple[str, str, s
                 yield kind, part, _joined(one, body.replace(part, " "))
 
 
-def _onwards(passages: Sequence[Stored], seed: int) -> Iterator[tuple[str, str, str]]:
+def _onwards(passages: Sequence[StoredPassage], seed: int) -> Iterator[tuple[str, str, str]]:
     """A sentence of each passage with the next passage, without what the two share."""
     for one, after in pairwise(passages):
         parts = _sentences(one.text[: max(0, after.start - one.start)])
@@ -88,8 +88,8 @@ def _onwards(passages: Sequence[Stored], seed: int) -> Iterator[tuple[str, str, 
 
 
 def _links(
-    passages: Sequence[Stored], targets: Mapping[str, Sequence[Stored]]
-) -> Iterator[tuple[str, Sequence[Stored]]]:
+    passages: Sequence[StoredPassage], targets: Mapping[str, Sequence[StoredPassage]]
+) -> Iterator[tuple[str, Sequence[StoredPassage]]]:
     """The words of links to other documents, with these documents; each document once."""
     seen = {_page(passages[0].file)}
     for one in passages:
@@ -105,7 +105,7 @@ def _page(path: str) -> str:
     return PurePath(path.strip()).stem.casefold()
 
 
-def _body(passage: Stored) -> str:
+def _body(passage: StoredPassage) -> str:
     """The text of a passage without the title and the headings at its beginning."""
     text, above = passage.text.lstrip(), {passage.title, *passage.heading.split(" > ")}
     while text:
@@ -119,7 +119,7 @@ def _body(passage: Stored) -> str:
     return re.sub(rf"^{title}[\s.:]*", "", text, flags=re.IGNORECASE) if title else text
 
 
-def _joined(passage: Stored, text: str) -> str:
+def _joined(passage: StoredPassage, text: str) -> str:
     return joined_text(passage.title, passage.heading, text.strip())
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from bertsmith.errors import BertsmithError
-from bertsmith.search.formats import Document
+from bertsmith.search.formats import ParsedDocument
 
 # The end of a sentence: punctuation (with closing quotes) before a space, or that of scripts
 # without spaces; a line feed ends a unit too, so that verse, lists and code are cut at lines,
@@ -57,7 +57,7 @@ class Section:
     heading: str = ""
 
 
-def cut(document: Document, how: Chunking) -> Iterator[Passage]:
+def cut(document: ParsedDocument, how: Chunking) -> Iterator[Passage]:
     """Yield the passages of a document in order; together they contain all of its text."""
     text = document.text
     for section in _sections(document):
@@ -74,7 +74,7 @@ def joined_text(title: str, heading: str, text: str) -> str:
     return "\n".join(part for part in [*above, text] if part)
 
 
-def _sections(document: Document) -> list[Section]:
+def _sections(document: ParsedDocument) -> list[Section]:
     """The parts between headings, each with the path of the headings above it; pages of a PDF.
 
     A heading without a text of its own belongs to the next section, at the end to the last one.

@@ -17,7 +17,7 @@ from bertsmith.foreign import read_json
 from bertsmith.ledger import Ledger
 from bertsmith.search.encoder import (
     DEFAULT_MODEL,
-    Encoder,
+    TextEncoder,
     Vectors,
     another_model,
     encoder_of,
@@ -36,19 +36,19 @@ class IndexModel:
     def __init__(
         self,
         path: Path,
-        model: str | Path | Encoder | None,
+        model: str | Path | TextEncoder | None,
         device: str | None,
         dtype: str | None,
         ledger: Ledger,
     ) -> None:
         """`model` is the encoder, or its new location."""
         self.path, self.device, self.dtype, self.ledger = path, device, dtype, ledger
-        self.encoder = model if isinstance(model, Encoder) else None
-        self.place = None if isinstance(model, Encoder) else model
+        self.encoder = model if isinstance(model, TextEncoder) else None
+        self.place = None if isinstance(model, TextEncoder) else model
         self.lock = threading.Lock()  # readers share the encoder
         self._queries: QueryEncoder | None = None
 
-    def load(self, stamp: Mapping[str, Any]) -> Encoder:
+    def load(self, stamp: Mapping[str, Any]) -> TextEncoder:
         """The encoder that an index with this stamp was embedded with."""
         if self.encoder is None:
             name = str(self.place or stamp.get("name"))
@@ -70,7 +70,7 @@ class IndexModel:
         other._queries = None
         return other
 
-    def check(self, stamp: Mapping[str, Any], encoder: Encoder, name: str) -> None:
+    def check(self, stamp: Mapping[str, Any], encoder: TextEncoder, name: str) -> None:
         """Refuse a model that did not embed the index."""
         if stamp and stamp["hash"] != encoder.hash:
             raise another_model(self.path, stamp, name)

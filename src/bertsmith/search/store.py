@@ -69,7 +69,7 @@ UNCOUNTED = ("sum", "checked")  # settings that may change without a new generat
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredPassage:
     """A passage as stored in the database, with its file."""
 
     id: int
@@ -368,18 +368,18 @@ class Store:
         )
         return [number for (number,) in rows]
 
-    def passages(self, ids: Sequence[int]) -> list[Stored]:
+    def passages(self, ids: Sequence[int]) -> list[StoredPassage]:
         """Return passages by id, in this order; a damaged one is an error that names the index."""
         listed = ", ".join(str(int(number)) for number in ids)
         rows = self.database.execute(
             f"SELECT p.id, p.sum, f.path, f.kind, f.modified, {COLUMNS}"
             f" FROM passages p JOIN files f ON f.id = p.file WHERE p.id IN ({listed})"
         )
-        by_id: dict[int, Stored] = {}
+        by_id: dict[int, StoredPassage] = {}
         for number, total, path, kind, modified, *values in rows:
             if checksum(values) != total:
                 raise damaged(self.folder / DATABASE, f"passage {number} is not what was written")
-            by_id[number] = Stored(number, path, kind, modified, *values)
+            by_id[number] = StoredPassage(number, path, kind, modified, *values)
         missing = [number for number in ids if number not in by_id]
         if missing:
             raise damaged(self.folder / DATABASE, f"passage {missing[0]} is missing")

@@ -20,10 +20,10 @@ from bertsmith.search.documents import (
     packed,
     read_documents,
 )
-from bertsmith.search.embedding import VectorWriter
-from bertsmith.search.encoder import Encoder
+from bertsmith.search.embedding import PassageEmbedder
+from bertsmith.search.encoder import TextEncoder
 from bertsmith.search.encodings import is_text
-from bertsmith.search.formats import Document
+from bertsmith.search.formats import ParsedDocument
 from bertsmith.search.passages import READING, Chunking, Passage, cut, joined_text
 from bertsmith.search.scan import SourceFile, scan, text_key, under
 from bertsmith.search.store import Store, sweep_segments
@@ -37,7 +37,7 @@ FRESH = 2_000_000_000  # nanoseconds; a file this young may change without a new
 
 
 @dataclass
-class Update:
+class IndexUpdate:
     """What an update did."""
 
     added: int = 0
@@ -56,10 +56,10 @@ class Update:
         return asdict(self)
 
 
-Report = Callable[[int, int, Update], None]  # work done, work in all (bytes of text), counts
+Report = Callable[[int, int, IndexUpdate], None]  # work done, work in all (bytes of text), counts
 
 
-def silent(done: int, total: int, update: Update) -> None:
+def silent(done: int, total: int, update: IndexUpdate) -> None:
     """Report nothing."""
 
 
@@ -78,12 +78,12 @@ class Updater:
     """Updates of a store by the process that holds its lock."""
 
     def __init__(
-        self, store: Store, encoder: Encoder | None, ledger: Ledger, report: Report = silent
+        self, store: Store, encoder: TextEncoder | None, ledger: Ledger, report: Report = silent
     ) -> None:
         self.store, self.encoder, self.ledger, self.report = store, encoder, ledger, report
         self.chunking = Chunking(**store.meta()["chunking"])
-        self.update = Update()
-        self.vectors = VectorWriter(store, encoder, self._progress)
+        self.update = IndexUpdate()
+        self.vectors = PassageEmbedder(store, encoder, self._progress)
         self.written = 0  # passages since the last commit
         self.committed = time.monotonic()
 
@@ -98,7 +98,7 @@ class Updater:
         roots: Sequence[Path],
         patterns: Mapping[str, Mapping[str, list[str]]] | None = None,
         missing: Sequence[Path] = (),
-    ) -> Update:
+    ) -> IndexUpdate:
         """Update the index from folders: new, changed and removed files.
 
         Files of `missing` folders, and of those that cannot be read, stay in the index.
@@ -244,7 +244,9 @@ class Updater:
 
     # -------------------------------------------------------------- documents from Python
 
-    def documents(self, documents: Iterable[tuple[str, Document]], finish: bool = True) -> Update:
+    def documents(
+        self, documents: Iterable[tuple[str, ParsedDocument]], finish: bool = True
+    ) -> IndexUpdate:
         """Add documents by id; existing ones are replaced."""
         with self._running(finish), self._portions() as end_of_file:
             for name, document in documents:
@@ -261,7 +263,7 @@ class Updater:
                 end_of_file()
         return self.update
 
-    def remove(self, names: Sequence[str]) -> Update:
+    def remove(self, names: Sequence[str]) -> IndexUpdate:
         """Remove files by path, or added documents by id."""
         with self._running(), self._portions():
             for name in names:
@@ -284,7 +286,7 @@ class Updater:
         self,
         former: StoredFile | None,
         values: tuple[str, str, int, int, str],
-        documents: Iterable[Document],
+        documents: Iterable[ParsedDocument],
         end: int = 0,
     ) -> int:
         """Store a file in the place of its `former` content; `end` is the progress at its end."""
@@ -377,7 +379,7 @@ class Updater:
         self.store.begin()
 
 
-def _content(document: Document, passage: Passage) -> tuple[str, bytes]:
+def _content(document: ParsedDocument, passage: Passage) -> tuple[str, bytes]:
     """Return the text of a passage that is embedded, and its key: equal texts share a vector."""
     text = joined_text(document.title, passage.heading, passage.text)
     return text, hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
