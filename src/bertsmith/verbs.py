@@ -38,7 +38,7 @@ class Finetuned(finetuning.Result):
 
 
 @dataclass(frozen=True, repr=False)
-class Distilled(distilling.Distilled):
+class DistilledBert(distilling.Distilled):
     """The result of a distillation, with the student."""
 
     @property
@@ -60,7 +60,7 @@ def _giving(
 
 
 finetune = _giving(Finetuned, finetuning.finetune)
-distill = _giving(Distilled, distilling.distill)
+distill = _giving(DistilledBert, distilling.distill)
 
 
 @dataclass(frozen=True, repr=False)

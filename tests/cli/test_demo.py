@@ -52,7 +52,7 @@ def test_interrupted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_mistakes_are_found_before_anything_is_done(
     run: Run, calls: list[Any], tmp_path: Path
 ) -> None:
-    with pytest.raises(BertsmithError, match="no such folder; --text needs a folder"):
+    with pytest.raises(BertsmithError, match="no such folder; text needs a folder"):
         run("demo", "--text", tmp_path / "nowhere", "--out", tmp_path / "demo")
     (tmp_path / "letter.txt").write_text("mine")
     with pytest.raises(BertsmithError, match="not made by this command"):

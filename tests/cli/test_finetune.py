@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bertsmith import BertsmithError
-from bertsmith.cli.finetune import Progress
+from bertsmith.cli.finetune import TrainingProgress
 from cli.conftest import Run
 from cli.told import told
 
@@ -98,7 +98,7 @@ def test_epochs_name_their_seed(run: Run, model: Path, file: Path, tmp_path: Pat
 
 
 def test_an_epoch_covers_the_line_of_its_last_step(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress((), quiet=False)
+    progress = TrainingProgress((), quiet=False)
     progress.live = True
     progress.step(5, 100, 0.5)
     progress.step(10, 100, 0.25)

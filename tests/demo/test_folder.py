@@ -25,7 +25,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path, mark: str | Non
     (tmp_path / "index.html").write_text("mine")
     if mark is not None:
         (tmp_path / MARK).write_text(mark)
-    with pytest.raises(BertsmithError, match="not made by this command; name another"):
+    with pytest.raises(BertsmithError, match="not made by this command; choose another out"):
         check(tmp_path, None)
     assert (tmp_path / "index.html").read_text() == "mine"
 

@@ -74,7 +74,7 @@ def test_no_module_is_run_and_bad_ones_are_passed_over(root: Path) -> None:
 
 
 def test_a_library_without_sources_is_one_line(root: Path) -> None:
-    with pytest.raises(BertsmithError, match="--text"):
+    with pytest.raises(BertsmithError, match="give a folder of text with text"):
         standard_library()
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from analysis.browser import Watched, chromium
 from bertsmith.pages import (
-    Point,
+    ChartPoint,
     Series,
     interval_chart,
     line_chart,
@@ -37,9 +37,9 @@ def test_the_front_is_not_beaten(points: list[tuple[float, float]]) -> None:
 
 def test_points_have_names_and_intervals() -> None:
     points = [
-        Point("one", 10, 0.5, 0.4, 0.6),
-        Point("two <b>", 100, 0.7, 0.65, 0.75, color=1),
-        Point("lost", math.nan, 0.7),
+        ChartPoint("one", 10, 0.5, 0.4, 0.6),
+        ChartPoint("two <b>", 100, 0.7, 0.65, 0.75, color=1),
+        ChartPoint("lost", math.nan, 0.7),
     ]
     chart = str(point_chart("Cost", points, x_label="FLOPs", y_label="score", log_x=True))
     assert chart.count("<circle") == 2
@@ -51,14 +51,18 @@ def test_points_have_names_and_intervals() -> None:
 
 
 def test_labels_do_not_cover_each_other() -> None:
-    points = [Point(f"variant-{n}", 10.0, 0.5) for n in range(5)]
+    points = [ChartPoint(f"variant-{n}", 10.0, 0.5) for n in range(5)]
     chart = str(point_chart("Cost", points, x_label="x", y_label="y"))
     rows = re.findall(r'<text class="point" x="([-\d.]+)" y="([\d.]+)"', chart)
     assert len(set(rows)) == 5
 
 
 def test_intervals() -> None:
-    rows = [Point("one", 0, 0.5, 0.4, 0.6), Point("two", 0, 0.7), Point("nan", 0, math.nan)]
+    rows = [
+        ChartPoint("one", 0, 0.5, 0.4, 0.6),
+        ChartPoint("two", 0, 0.7),
+        ChartPoint("nan", 0, math.nan),
+    ]
     chart = str(interval_chart("Scores", rows))
     assert chart.count("<circle") == 2
     assert chart.count('class="whisker') == 1
@@ -69,7 +73,9 @@ def test_intervals() -> None:
 def test_a_page_with_points_and_lines_runs(tmp_path: Path) -> None:
     """The script reads the lines of line charts only: a Pareto front carries no values."""
     charts = [
-        point_chart("Cost", [Point("one", 1, 0.5), Point("two", 2, 0.7)], x_label="x", y_label="y"),
+        point_chart(
+            "Cost", [ChartPoint("one", 1, 0.5), ChartPoint("two", 2, 0.7)], x_label="x", y_label="y"
+        ),
         line_chart("Loss", [Series("loss", [(0.0, 2.0), (10.0, 1.0)])], x_label="step"),
     ]
     file = tmp_path / "page.html"

@@ -92,24 +92,17 @@ UsageError: Any = typer.BadParameter.__base__
 FIRST = os.environ.get("RANK", "0") == "0"  # of several processes the first one speaks
 
 
-class Interrupted(Exception):  # noqa: N818 - a person's wish, not an error
-    """Ctrl-C while a verb was running."""
-
-
 class Verbs(TyperGroup):
     """The verbs, listed by section in --help."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a verb; typer would end without a word on Ctrl-C.
-
-        Work that can be continued is interrupted with a message, which says how.
-        """
+        """Run a verb. Ctrl-C is one line, which says how to continue where that is possible."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt as stop:
+        except KeyboardInterrupt as stop:  # typer would end without a word
             if not stop.args:
-                raise Interrupted from None
-            if FIRST:
+                _say("interrupted")
+            elif FIRST:
                 typer.echo(f"\nbertsmith: {stop}", err=True)
             raise typer.Exit(130) from None
 
@@ -188,7 +181,7 @@ def main() -> None:
         status = _say(f"{option} {rest}" if was_given else str(error))
     except BertsmithError as error:
         status = _say(error.for_command_line())
-    except (Interrupted, typer.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         status = _say("interrupted", 130)
     except BrokenPipeError:
         status = 0

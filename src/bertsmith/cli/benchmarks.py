@@ -13,7 +13,7 @@ import typer
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
 from bertsmith.cli.declare import Options, argument, option, takes
-from bertsmith.cli.finetune import SETTINGS, Progress
+from bertsmith.cli.finetune import SETTINGS, TrainingProgress
 from bertsmith.data.folders import HOME, benchmark_folder
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite
@@ -90,10 +90,10 @@ def _folder(given: Path | None, name: str) -> Path:
 
 def _checked(training: dict[str, Any]) -> dict[str, Any]:
     tasks.check_limit(training["limit"])
-    return training | {"watch": Seeds()}
+    return training | {"watch": SeedProgress()}
 
 
-class Seeds(Progress):
+class SeedProgress(TrainingProgress):
     """Tells a person of each seed that is finished; on a terminal also of its steps."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ import typer
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
 from bertsmith.cli.declare import argument, option, options_of, takes
-from bertsmith.cli.finetune import SETTINGS, Progress
+from bertsmith.cli.finetune import SETTINGS, TrainingProgress
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole
 from bertsmith.settings.distilling import DistillationSettings
@@ -59,7 +59,7 @@ def distill(
         device=device,
         overwrite=overwrite,
         resume=resume,
-        watch=Progress((), quiet=as_json),
+        watch=TrainingProgress((), quiet=as_json),
         log=log or (),
         **own | {"layers": _layers(own["layers"])},
         **{name: value for name, value in training.items() if value is not None},

@@ -76,7 +76,7 @@ def finetune(
         **tasks.reading(columns),
     )
     swept = bool(trials["sweep"] or trials["sweep_rates"] or trials["sweep_epochs"])
-    progress = Progress(_reading(model, splits, settings, swept), quiet=as_json)
+    progress = TrainingProgress(_reading(model, splits, settings, swept), quiet=as_json)
     result = train_on(
         model,
         splits,
@@ -121,7 +121,7 @@ SIMPLER = "use this simpler model"  # in notes that warn of a baseline
 WIDTH = 60  # of a line that replaces another on a terminal
 
 
-class Progress:
+class TrainingProgress:
     """Reports the progress of a run: a line that changes on a terminal, else one each epoch."""
 
     def __init__(self, introduction: Iterable[str], quiet: bool) -> None:

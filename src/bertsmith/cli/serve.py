@@ -42,7 +42,7 @@ def serve(
         raise BertsmithError(f"serve needs {error.name}: pip install 'bertsmith[serve]'") from error
     if not models and config is None:
         raise BertsmithError("which models? name them, or a file with --config")
-    source = Source(shared.named(models or []), config, listening, limits, loading)
+    source = ServerConfiguration(shared.named(models or []), config, listening, limits, loading)
     own, plan = source.read()
     if not _local(own.host) and not plan.keys and not plan.settings.api_key and not own.without_key:
         raise BertsmithError(
@@ -57,7 +57,7 @@ def serve(
     listener = listen(own.host, own.port)
     shown = f"[{own.host}]" if ":" in own.host else own.host
     address = f"http{'s' if tls else ''}://{shown}:{listener.getsockname()[1]}"
-    build = Build(source, own, address, as_json)
+    build = AppFactory(source, own, address, as_json)
     run(
         build,
         listener,
@@ -70,7 +70,7 @@ def serve(
 
 
 @dataclass(frozen=True)
-class Source:
+class ServerConfiguration:
     """Where a server's configuration comes from: the command line, and a file."""
 
     places: dict[str, str]
@@ -104,10 +104,10 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Build:
+class AppFactory:
     """Makes the application in the process that serves it."""
 
-    source: Source
+    source: ServerConfiguration
     listening: Listening
     address: str
     as_json: bool

@@ -13,7 +13,7 @@ from bertsmith.compare.spec import Spec
 from bertsmith.compare.summary import budget_name
 from bertsmith.compare.work import PartRunner
 from bertsmith.pages import (
-    Point,
+    ChartPoint,
     Series,
     heat_map,
     interval_chart,
@@ -84,7 +84,7 @@ def _scores(results: dict[str, Any], budget: str, color: dict[str, int]) -> list
 
     def chart(title: str, rows: dict[str, Any]) -> Any:
         points = [
-            Point(name, 0.0, one["mean"], one["low"], one["high"], color[name])
+            ChartPoint(name, 0.0, one["mean"], one["low"], one["high"], color[name])
             for name, one in sorted(rows.items(), key=lambda item: -item[1]["mean"])
         ]
         return interval_chart(title, points)
@@ -109,7 +109,7 @@ def _pareto(
         ("Size", "parameters of the encoder", variants, "parameters"),
     ):
         points = [
-            Point(name, x, one["mean"], one["low"], one["high"], color[name])
+            ChartPoint(name, x, one["mean"], one["low"], one["high"], color[name])
             for name, one in means.items()
             if (x := values[name].get(key)) is not None
         ]

@@ -16,7 +16,7 @@ from bertsmith.errors import BertsmithError, nearest
 from bertsmith.families import Settings, family_of, preset, presets
 from bertsmith.model import Model, build
 from bertsmith.objectives import MaskedTokens, MultiObjective
-from bertsmith.pages import Point, page, point_chart, short, table
+from bertsmith.pages import ChartPoint, page, point_chart, short, table
 from bertsmith.train.flops import encoder_flops, training_flops
 from bertsmith.train.memory import inference_memory, parameters_of, training_memory
 
@@ -173,7 +173,7 @@ def static_page(counts: Sequence[Counts], device: str) -> str:
     def chart(title: str, label: str, values: dict[Counts, float]) -> Any:
         return point_chart(
             title,
-            [Point(o.name, o.parameters, y, color=color[o.family]) for o, y in values.items()],
+            [ChartPoint(o.name, o.parameters, y, color=color[o.family]) for o, y in values.items()],
             x_label="parameters",
             y_label=label,
             log_x=True,

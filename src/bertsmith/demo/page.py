@@ -6,7 +6,7 @@ from typing import Any
 from bertsmith.demo.steps import AttentionHead, score_bars
 from bertsmith.pages import MarkedPart, Series, bar_list, heat_map, highlighted, line_chart, shade
 from bertsmith.pages import page as render_page
-from bertsmith.pages.runs.run import Run
+from bertsmith.pages.runs.run import PretrainingRun
 from bertsmith.reports.report import KINDS
 from bertsmith.tasks.task import Display
 
@@ -16,7 +16,7 @@ PUBLISHED = 1_000_000 * 256 * 512  # tokens that BERT was trained on: steps, seq
 
 def page(
     results: dict[str, Any],
-    run: Run,
+    run: PretrainingRun,
     head: AttentionHead,
     shown: Sequence[Sequence[Display]],
     own: bool,
@@ -52,7 +52,7 @@ def page(
     )
 
 
-def _charts(run: Run) -> list[str]:
+def _charts(run: PretrainingRun) -> list[str]:
     """Loss and accuracy over the run."""
     terms = {"masked tokens": "masked_lm", "next sentence": "next_sentence"}
     accuracy = [

@@ -25,7 +25,7 @@ from bertsmith.explorer import film
 from bertsmith.explorer.film import load_step
 from bertsmith.files import write_text
 from bertsmith.finetuning import Result, Splits, finetune
-from bertsmith.pages.runs.run import Run, read_run
+from bertsmith.pages.runs.run import PretrainingRun, read_run
 from bertsmith.tasks.evaluate import Evaluation
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.tagging.task import TASK as TAGGING
@@ -134,7 +134,7 @@ def recipe_for(start: Path, corpus: Path, budget: Budget) -> Recipe:
 
 def pretrain_model(
     out: Path, tokenizer: Tokenizer, budget: Budget, sentences: Sequence[str], show: str
-) -> tuple[dict[str, Any], Run, Bert]:
+) -> tuple[dict[str, Any], PretrainingRun, Bert]:
     """Step 3: pre-train on `out`/text.txt; write `out`/model and `out`/film.html.
 
     The guesses are those of the weights that the run kept for its film.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.files import reading
 
 LEFT_OUT = {"__pycache__", "dist-packages", "encodings", "idle_test", "pydoc_data"}
@@ -52,7 +52,9 @@ def standard_library() -> list[DemoDocument]:
     documents += _topics()
     with_text = [document for document in documents if document.passages]
     if not with_text:
-        raise BertsmithError(f"{root}: no docstrings in it; give a folder of text with --text")
+        raise BertsmithError(
+            f"{root}: no docstrings in it; give a folder of text with {setting('text')}"
+        )
     return with_text
 
 

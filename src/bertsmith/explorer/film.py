@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.explorer.page import ExplorerPage
 from bertsmith.explorer.weights import Packed, pack, scales_of
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.opening import open_model
 from bertsmith.pages.charts import Series, line_chart
 from bertsmith.pages.runs.page import term_name
-from bertsmith.pages.runs.run import HELD, Run, read_run, rows
+from bertsmith.pages.runs.run import HELD, PretrainingRun, read_run, rows
 from bertsmith.train.pretraining import FILM
 from bertsmith.train.state import Checkpoints
 
@@ -35,7 +35,7 @@ BASE64 = 4 / 3
 class FilmPage(ExplorerPage):
     """The explorer of a run: weights of several steps, and the curves of its log."""
 
-    run: Run = field(default_factory=lambda: Run(Path()))
+    run: PretrainingRun = field(default_factory=lambda: PretrainingRun(Path()))
     megabytes: float = MEGABYTES
 
     def _weights(self) -> tuple[dict[str, Any], Packed]:
@@ -100,12 +100,15 @@ def film(
     """
     read, folder = read_run(run), Path(run)
     if not Checkpoints(folder / FILM).steps():
+        film_on = setting("changes", {"checkpoint.film": True}, "--set checkpoint.film=true")
         raise BertsmithError(
-            f"{folder}: the run kept no weights for a film: pre-train with"
-            f" --set checkpoint.film=true; {folder / 'model'} can be exported alone"
+            f"{folder}: the run kept no weights for a film: pre-train with {film_on}; "
+            f"{folder / 'model'} can be exported alone"
         )
     if not read.finished:
-        raise BertsmithError(f"{folder}: the run has not ended; --resume continues it")
+        raise BertsmithError(
+            f"{folder}: the run has not ended; {setting('resume', True)} continues it"
+        )
     bert = open_model(folder / "model", device="cpu", dtype="float32")
     return FilmPage(bert, name or read.name, dtype, tuple(examples), read, megabytes).save(path)
 
@@ -139,7 +142,7 @@ def _scales(
     return scales
 
 
-def _curves(run: Run) -> dict[str, list[tuple[float, float]]]:
+def _curves(run: PretrainingRun) -> dict[str, list[tuple[float, float]]]:
     """Every number of the log over steps; of training, means over steps that are neighbours."""
     buckets: dict[str, dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for row in rows(run, "log.jsonl"):

@@ -10,7 +10,7 @@ from bertsmith.pages.charts import (
     smoothed,
 )
 from bertsmith.pages.page import page, render
-from bertsmith.pages.points import Point, interval_chart, pareto_front, point_chart
+from bertsmith.pages.points import ChartPoint, interval_chart, pareto_front, point_chart
 from bertsmith.pages.tables import (
     MarkedPart,
     bar_list,
@@ -23,7 +23,7 @@ from bertsmith.pages.tables import (
     table,
 )
 
-__all__ = ["MarkedPart", "Point", "Reference", "Series", "bar_list", "class_bars"]
+__all__ = ["ChartPoint", "MarkedPart", "Reference", "Series", "bar_list", "class_bars"]
 __all__ += ["confusion_matrix", "heat_map", "highlighted", "interval_chart", "line_chart"]
 __all__ += ["number", "page", "pareto_front", "point_chart", "reliability", "render"]
 __all__ += ["scatter", "shade", "short", "smoothed", "table"]

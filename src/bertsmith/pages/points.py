@@ -27,7 +27,7 @@ GAP = 8  # pixels between two labels
 
 
 @dataclass(frozen=True)
-class Point:
+class ChartPoint:
     """A named point; `low` and `high` are the interval of its y value."""
 
     name: str
@@ -40,7 +40,7 @@ class Point:
 
 def point_chart(
     title: str,
-    points: Sequence[Point],
+    points: Sequence[ChartPoint],
     *,
     x_label: str,
     y_label: str,
@@ -92,7 +92,7 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
 
 
 def interval_chart(
-    title: str, points: Sequence[Point], *, unit: str = "", x_label: str = ""
+    title: str, points: Sequence[ChartPoint], *, unit: str = "", x_label: str = ""
 ) -> Markup:
     """Draw a row for each point: its name, its y value, and the interval around it."""
     kept = [one for one in points if math.isfinite(one.y)]
@@ -126,18 +126,18 @@ def interval_chart(
     )
 
 
-def _value(point: Point, unit: str) -> str:
+def _value(point: ChartPoint, unit: str) -> str:
     if point.low is None or point.high is None:
         return f"{point.y:.4g}{unit}"
     return f"{point.y:.4g}{unit} ({point.low:.4g} to {point.high:.4g})"
 
 
-def _drawable(point: Point, log_x: bool, log_y: bool) -> bool:
+def _drawable(point: ChartPoint, log_x: bool, log_y: bool) -> bool:
     fits = math.isfinite(point.x) and math.isfinite(point.y)
     return fits and (point.x > 0 or not log_x) and (point.y > 0 or not log_y)
 
 
-def _placed(points: Sequence[Point], x_axis: Axis, y_axis: Axis) -> list[dict[str, object]]:
+def _placed(points: Sequence[ChartPoint], x_axis: Axis, y_axis: Axis) -> list[dict[str, object]]:
     """Where dots and their labels are; a label that finds no free place is left out."""
     dots = [(x_axis.place(one.x), y_axis.place(one.y)) for one in points]
     taken: list[tuple[float, float, float]] = []  # left, right and y of labels

@@ -10,7 +10,7 @@ import numpy as np
 
 from bertsmith.pages import Reference, Series, line_chart, page
 from bertsmith.pages.runs.page import NAMES, WORDS, duration, plain, term_name
-from bertsmith.pages.runs.run import HELD, LAST, Run
+from bertsmith.pages.runs.run import HELD, LAST, PretrainingRun
 
 LONGEST = 60  # characters of a title that lists the runs
 
@@ -19,7 +19,7 @@ LONGEST = 60  # characters of a title that lists the runs
 class RunComparison:
     """Runs beside each other: a value for each run in every row."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[PretrainingRun, ...]
     names: tuple[str, ...]
     measures: dict[str, list[Any]]  # by the keys of summary.json; None where a run has none
     recipe: dict[str, list[Any]]  # the keys of the recipes that differ
@@ -118,7 +118,7 @@ def _short_paths(paths: Sequence[Path]) -> tuple[str, ...]:
     return tuple(Path(*parts[shared:]).as_posix() for parts in every)
 
 
-def compare_runs(runs: Sequence[Run]) -> RunComparison:
+def compare_runs(runs: Sequence[PretrainingRun]) -> RunComparison:
     """Put runs beside each other."""
     names = tuple(run.name for run in runs)
     if len(set(names)) < len(names):
@@ -144,16 +144,16 @@ def compare_runs(runs: Sequence[Run]) -> RunComparison:
 
 
 def _ordered(measures: list[dict[str, Any]]) -> list[str]:
-    """All keys, in the order of `Run.measures`, which runs with other objectives interleave."""
+    """All keys, in the order of `measures`, which runs with other objectives interleave."""
     keys = list(dict.fromkeys(key for one in measures for key in one))
     return sorted(keys, key=lambda key: (key in LAST, key.startswith(HELD)))
 
 
-def _tokens(run: Run) -> float:
+def _tokens(run: PretrainingRun) -> float:
     return run.last("tokens") or 0.0
 
 
-def _by_tokens(run: Run, key: str, scale: float) -> list[tuple[float, float]]:
+def _by_tokens(run: PretrainingRun, key: str, scale: float) -> list[tuple[float, float]]:
     """A curve over the tokens that were read, instead of steps."""
     steps, tokens = zip((0, 0), *run.points("tokens"), (run.step, _tokens(run)), strict=True)
     points = run.points(key, scale)

@@ -10,7 +10,7 @@ import numpy as np
 
 from bertsmith.files import write_text
 from bertsmith.pages import Reference, Series, line_chart, page, short
-from bertsmith.pages.runs.run import HELD, Run, number, read_run
+from bertsmith.pages.runs.run import HELD, PretrainingRun, number, read_run
 
 COLUMNS = 6  # evaluations whose mask samples are shown
 NAMES = {
@@ -34,7 +34,7 @@ def write_report(run: str | Path) -> Path:
     return out
 
 
-def report_page(run: Run) -> str:
+def report_page(run: PretrainingRun) -> str:
     """The page of a run as HTML."""
     return page(
         "run.html",
@@ -62,7 +62,7 @@ def term_name(term: str) -> str:
     return NAMES.get(term, term.replace("_", " ").capitalize())
 
 
-def _state(run: Run) -> str:
+def _state(run: PretrainingRun) -> str:
     if run.finished:
         return f"Finished after {run.step:,} steps"
     planned = number(run.settings().get("train.steps"))
@@ -70,13 +70,13 @@ def _state(run: Run) -> str:
     return f"Not finished: {run.step:,}{of} steps so far"
 
 
-def _predicting(run: Run) -> tuple[str, float] | None:
+def _predicting(run: PretrainingRun) -> tuple[str, float] | None:
     """The term that predicts tokens, and its last loss on held-out text."""
     losses = ((term, run.last(f"{HELD}{term}")) for term in WORDS)
     return next(((term, loss) for term, loss in losses if loss is not None), None)
 
 
-def _verdict(run: Run) -> tuple[bool, str] | None:
+def _verdict(run: PretrainingRun) -> tuple[bool, str] | None:
     """Has it learned more than how often each token occurs?"""
     unigram, scored = run.last("unigram_entropy"), _predicting(run)
     if unigram is None or scored is None:
@@ -91,7 +91,7 @@ def _verdict(run: Run) -> tuple[bool, str] | None:
     return False, f"The {who} has not learned more than word frequencies yet: {numbers}."
 
 
-def _tiles(run: Run) -> Iterator[tuple[str, str, str, str]]:
+def _tiles(run: PretrainingRun) -> Iterator[tuple[str, str, str, str]]:
     """The headline: (label, number, unit, more)."""
     unigram, scored = run.last("unigram_entropy"), _predicting(run)
     if scored is not None:
@@ -118,7 +118,7 @@ def _tiles(run: Run) -> Iterator[tuple[str, str, str, str]]:
         yield "Speed", f"{run.median_speed:,.0f}", "tokens/s", more
 
 
-def _objective_charts(run: Run, term: str) -> list[str]:
+def _objective_charts(run: PretrainingRun, term: str) -> list[str]:
     unigram = run.last("unigram_entropy") if term in WORDS else None
     line = [] if unigram is None else [Reference(unigram, "word frequencies alone")]
     chart = partial(line_chart, x_label="step", x_end=run.step)
@@ -134,7 +134,9 @@ def _objective_charts(run: Run, term: str) -> list[str]:
     ]
 
 
-def _pair(run: Run, key: str, what: str, scale: float = 1.0, color: int = 0) -> list[Series]:
+def _pair(
+    run: PretrainingRun, key: str, what: str, scale: float = 1.0, color: int = 0
+) -> list[Series]:
     """The curves of a key in training and on held-out text."""
     train, held = (run.points(one, scale) for one in (key, HELD + key))
     return [
@@ -143,7 +145,7 @@ def _pair(run: Run, key: str, what: str, scale: float = 1.0, color: int = 0) -> 
     ]
 
 
-def _sets(run: Run, key: str, scale: float = 1.0) -> list[Series]:
+def _sets(run: PretrainingRun, key: str, scale: float = 1.0) -> list[Series]:
     """The curves of a key on held-out sets that have names."""
     known = [one for one in run.curves if one.startswith(f"{HELD}{key}/")]
     return [
@@ -152,7 +154,7 @@ def _sets(run: Run, key: str, scale: float = 1.0) -> list[Series]:
     ]
 
 
-def _probe_chart(run: Run) -> str:
+def _probe_chart(run: PretrainingRun) -> str:
     """The accuracy of the probe task at every evaluation, if there is one."""
     points, majority = run.points("probe", 100), run.last("probe_majority")
     if not points or majority is None:
@@ -164,7 +166,7 @@ def _probe_chart(run: Run) -> str:
     )
 
 
-def _optimization_charts(run: Run) -> list[str]:
+def _optimization_charts(run: PretrainingRun) -> list[str]:
     rate, norm = run.points("learning_rate"), run.points("gradient_norm")
     middle = [] if run.median_speed is None else [Reference(run.median_speed, "median step")]
     speed = [Series("speed", run.speed.points(), color=2)]
@@ -176,7 +178,7 @@ def _optimization_charts(run: Run) -> list[str]:
     ]
 
 
-def _shown_samples(run: Run) -> list[tuple[int, list[dict[str, Any]]]]:
+def _shown_samples(run: PretrainingRun) -> list[tuple[int, list[dict[str, Any]]]]:
     """The evaluations whose samples are shown: the first, the last and some between."""
     steps = [step for step, _ in run.samples]
     if not steps:
@@ -186,7 +188,7 @@ def _shown_samples(run: Run) -> list[tuple[int, list[dict[str, Any]]]]:
     return [run.samples[place] for place in sorted(places)]
 
 
-def _sample_table(run: Run) -> list[dict[str, Any]]:
+def _sample_table(run: PretrainingRun) -> list[dict[str, Any]]:
     """Each text, and for each of its masked tokens the guesses at every evaluation."""
     shown = _shown_samples(run)
     table = []
@@ -217,7 +219,7 @@ def _text_parts(text: str, targets: list[str]) -> list[tuple[str, str]]:
     return [(text, "")]
 
 
-def _recipe_tables(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
+def _recipe_tables(run: PretrainingRun) -> list[tuple[str, list[tuple[str, str]]]]:
     tables: dict[str, list[tuple[str, str]]] = {}
     for key, value in run.settings().items():
         table, _, name = key.rpartition(".")

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.files import cause
 from bertsmith.foreign import read_table
 from bertsmith.store import flat
@@ -52,7 +52,7 @@ class Curve:
 
 
 @dataclass
-class Run:
+class PretrainingRun:
     """What a run has left in its folder so far."""
 
     path: Path
@@ -117,15 +117,14 @@ class Run:
         return {key: value for key, value in values.items() if value is not None}
 
 
-def read_run(path: str | Path) -> Run:
+def read_run(path: str | Path) -> PretrainingRun:
     """Read the folder of a run, finished or not; logs of any length."""
-    run = Run(Path(path))
+    run = PretrainingRun(Path(path))
     if not any((run.path / name).is_file() for name in ("recipe.toml", "log.jsonl")):
-        if not run.path.is_dir():
-            raise BertsmithError(
-                f"{path}: no such folder; name a folder that pretrain wrote (--out)"
-            )
-        raise BertsmithError(f"{path}: contains no run; name a folder that pretrain wrote (--out)")
+        problem = "contains no run" if run.path.is_dir() else "no such folder"
+        raise BertsmithError(
+            f"{path}: {problem}; name a folder that pretrain wrote ({setting('out')})"
+        )
     run.recipe = _table(run, "recipe.toml") or {}
     run.summary = _table(run, "summary.json") or {}
     run.ledger = _table(run, "ledger.json")
@@ -155,7 +154,7 @@ def _read(path: Path) -> str | None:
         raise BertsmithError(f"{path}: cannot be read ({cause(error)})") from error
 
 
-def _table(run: Run, name: str) -> dict[str, Any] | None:
+def _table(run: PretrainingRun, name: str) -> dict[str, Any] | None:
     text = _read(run.path / name)
     try:
         content = None if text is None else (tomllib if ".toml" in name else json).loads(text)
@@ -177,7 +176,7 @@ def _changed(folder: Path) -> bool:
     return known is not None and log.is_file() and zlib.crc32(log.read_bytes()) != known
 
 
-def rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
+def rows(run: PretrainingRun, name: str) -> Iterator[dict[str, Any]]:
     """The rows of a log; a last line that is cut off is normal, other bad ones are counted."""
     bad = 0
     try:
@@ -199,7 +198,7 @@ def rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
         run.notes.append(f"{name}: {bad:,} damaged {lines} left out")
 
 
-def _take(run: Run, row: dict[str, Any]) -> None:
+def _take(run: PretrainingRun, row: dict[str, Any]) -> None:
     step = run.step = row["step"]
     if isinstance(row.get("samples"), list):
         run.samples.append((step, [one for one in row["samples"] if _is_sample(one)]))
@@ -223,7 +222,7 @@ def _is_sample(value: object) -> bool:
     )
 
 
-def _read_timing(run: Run) -> int:
+def _read_timing(run: PretrainingRun) -> int:
     """Read how long steps took; returns the last of them."""
     speeds, step = array("d"), 0
     for row in rows(run, "timing.jsonl"):
