@@ -150,7 +150,7 @@ def paced(model: str, port: int) -> None:
     from bertsmith.serve.metrics import Metrics
     from bertsmith.serve.models import Launcher, Models
     from bertsmith.serve.run import listen, serve
-    from bertsmith.serve.work import Work
+    from bertsmith.serve.service import ModelService
 
     bert = bs.load(model, device="cpu")
 
@@ -163,8 +163,8 @@ def paced(model: str, port: int) -> None:
     batcher.encode = encode  # type: ignore[assignment]
     short = Settings(queue_batches=1)
     launcher = Launcher(Metrics())
-    work = Work(Models([launcher.launch("paced", bert, short)]), short, launcher.metrics)
-    serve(lambda state: host(work, None, state), listen("127.0.0.1", port))
+    service = ModelService(Models([launcher.launch("paced", bert, short)]), short, launcher.metrics)
+    serve(lambda state: host(service, None, state), listen("127.0.0.1", port))
 
 
 # ------------------------------------------------------------------ the run

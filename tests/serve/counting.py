@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
-from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.run import InferencePass, Steps
 from bertsmith.tasks import found
 from bertsmith.tasks.use import Askable, Call, RequestBody, Use, form, listed
 
@@ -18,7 +18,7 @@ from bertsmith.tasks.use import Askable, Call, RequestBody, Use, form, listed
 def count(bert: LoadedModel, texts: Sequence[str], letter: str) -> Steps[list[dict[str, Any]]]:
     """The share of a letter."""
     windows = bert.windows(texts)
-    yield EncoderPass(windows, lambda model, hidden, batch, group: [0] * len(group), "count")
+    yield InferencePass(windows, lambda model, hidden, batch, group: [0] * len(group), "count")
     return [{"letter": letter, "share": text.count(letter) / len(text)} for text in texts]
 
 

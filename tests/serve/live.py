@@ -20,8 +20,8 @@ from bertsmith.serve.gate import State
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Launcher, Models, Shares
 from bertsmith.serve.run import config, listen
-from bertsmith.serve.search import Index, Readers
-from bertsmith.serve.work import Work
+from bertsmith.serve.search import Readers, SearchIndex
+from bertsmith.serve.service import ModelService
 from tasks.words import tokenizer
 
 ALL = ("masked_lm", "next_sentence", "classify", "tag", "answer", "choose")
@@ -46,7 +46,7 @@ def create_app(
     models: Mapping[str, Bert],
     settings: Settings | None = None,
     *,
-    index: Index | None = None,
+    index: SearchIndex | None = None,
     state: State | None = None,
     originals: Mapping[str, Bert] | None = None,
     aliases: Mapping[str, Shares] | None = None,
@@ -63,7 +63,7 @@ def create_app(
     ]
     known = Models(served, aliases, any_name=chosen.any_model_name)
     readers = None if index is None else Readers(index)
-    return host(Work(known, chosen, launcher.metrics, keys), readers, state or State())
+    return host(ModelService(known, chosen, launcher.metrics, keys), readers, state or State())
 
 
 @contextmanager

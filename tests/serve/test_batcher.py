@@ -11,7 +11,7 @@ import torch
 
 from bertsmith import Bert
 from bertsmith.batch import Batch as TokenBatch
-from bertsmith.infer.run import EncoderPass
+from bertsmith.infer.run import InferencePass
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Model
 from bertsmith.serve.batcher import Batcher, NotFinite, once
@@ -25,9 +25,9 @@ def lengths_of(
     return [len(window.ids) for window in windows]
 
 
-def job(*lengths: int, id: int = 5) -> EncoderPass:
+def job(*lengths: int, id: int = 5) -> InferencePass:
     windows = [Window(0, [id] * n, [0] * n, range(n), 0) for n in lengths]
-    return EncoderPass(windows, lengths_of, "lengths")
+    return InferencePass(windows, lengths_of, "lengths")
 
 
 class Batch(NamedTuple):

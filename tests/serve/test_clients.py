@@ -61,7 +61,7 @@ def test_openai_keys_and_models(http: httpx.Client) -> None:
 def test_ingestion_by_eight_workers_is_not_refused(bert: Bert) -> None:
     documents = [" ".join(["bees make honey"] * 50)] * 16
     with serving({"tiny": bert}) as http, ThreadPoolExecutor(8) as workers:
-        batcher = next(iter(http.app.state.work.models)).batcher  # type: ignore[attr-defined]
+        batcher = next(iter(http.app.state.service.models)).batcher  # type: ignore[attr-defined]
 
         def ask(_: int) -> int:
             body = {"input": documents, "model": "tiny"}

@@ -56,7 +56,7 @@ def test_figures_are_stored_by_finetune_and_compared_by_the_server(tmp_path: Pat
         ask(http, ["ⴰⵎⴰⵣⵉⵖ " * 30 + text for text in texts])
         later = http.get("/drift").json()["models"]["model"]
         assert "unknown_tokens" in later["beyond"]
-        http.app.state.work.drift.models["model"].measured = 0  # type: ignore[attr-defined]
+        http.app.state.service.drift.models["model"].measured = 0  # type: ignore[attr-defined]
         ask(http, texts[:1])
         metrics = http.get("/metrics").text
         assert 'bertsmith_drift_beyond_limit{figure="unknown_tokens",model="model"} 1.0' in metrics

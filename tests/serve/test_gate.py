@@ -166,7 +166,7 @@ def test_other_host_names_are_not_answered(bert: Bert) -> None:
 
 def test_a_full_queue_is_429_at_once_with_retry_after(bert: Bert) -> None:
     with serving({"tiny": bert}, Settings(batch_tokens=16, queue_batches=1)) as http:
-        batcher = next(iter(http.app.state.work.models)).batcher  # type: ignore[attr-defined]
+        batcher = next(iter(http.app.state.service.models)).batcher  # type: ignore[attr-defined]
         batcher.waiting += 1000
         try:
             start = time.perf_counter()
@@ -182,12 +182,12 @@ def test_a_full_queue_is_429_at_once_with_retry_after(bert: Bert) -> None:
 
 def test_timeouts_and_clients_that_leave(bert: Bert) -> None:
     with serving({"tiny": bert}, Settings(timeout=0.2)) as http:
-        batcher = next(iter(http.app.state.work.models)).batcher  # type: ignore[attr-defined]
+        batcher = next(iter(http.app.state.service.models)).batcher  # type: ignore[attr-defined]
         with batcher._turn:
             late = http.post("/embed", json={"inputs": "a"})
             assert (late.status_code, late.json()["error_type"]) == (503, "Timeout")
     with serving({"tiny": bert}) as http:
-        batcher = next(iter(http.app.state.work.models)).batcher  # type: ignore[attr-defined]
+        batcher = next(iter(http.app.state.service.models)).batcher  # type: ignore[attr-defined]
         admitted: list[Any] = []
         submit = batcher.submit
         batcher.submit = lambda *given: admitted.append(submit(*given)) or admitted[-1]
@@ -307,7 +307,7 @@ def test_the_documentation_is_open_and_asks_for_the_key(bert: Bert) -> None:
 
 def test_refusals_are_counted_by_route(bert: Bert) -> None:
     with serving({"tiny": bert}, Settings(batch_tokens=16, queue_batches=1)) as http:
-        batcher = next(iter(http.app.state.work.models)).batcher  # type: ignore[attr-defined]
+        batcher = next(iter(http.app.state.service.models)).batcher  # type: ignore[attr-defined]
         batcher.waiting += 1000
         try:
             body = {"input": "a", "model": "tiny"}

@@ -41,7 +41,7 @@ def test_only_plain_complete_requests_are_parsed() -> None:
 
 @contextmanager
 def full(http: httpx.Client) -> Iterator[None]:
-    batcher = next(iter(http.app.state.work.models)).batcher  # type: ignore[attr-defined]
+    batcher = next(iter(http.app.state.service.models)).batcher  # type: ignore[attr-defined]
     batcher.waiting += 10**6
     try:
         yield

@@ -16,7 +16,7 @@ from bertsmith import load
 from bertsmith.checkpoint import Lora, attach, save_adapter
 from bertsmith.errors import BertsmithError
 from bertsmith.serve import Settings
-from bertsmith.serve.config import Place, Plan
+from bertsmith.serve.config import ModelSpec, ServerPlan
 from bertsmith.serve.gate import State
 from bertsmith.serve.reload import Site
 from serve.live import tiny
@@ -32,15 +32,15 @@ class Files:
         self.folder, self.loaded = folder, 0
         tiny(HEADS).save(folder / "first")
         tiny(("tag",), seed=3).save(folder / "tagger")
-        self.plan = Plan({"tiny": self.place("first")}, {}, Settings())
+        self.plan = ServerPlan({"tiny": self.place("first")}, {}, Settings())
 
-    def place(self, name: str) -> Place:
-        return Place(path=str(self.folder / name), device="cpu")
+    def place(self, name: str) -> ModelSpec:
+        return ModelSpec(path=str(self.folder / name), device="cpu")
 
-    def read(self) -> Plan:
+    def read(self) -> ServerPlan:
         return self.plan
 
-    def open(self, place: Place) -> Any:
+    def open(self, place: ModelSpec) -> Any:
         self.loaded += 1
         return load(place.path, device="cpu")
 
@@ -71,7 +71,7 @@ def test_adapters_share_the_weights_of_their_model(files: Files) -> None:
         folder.mkdir()
         save_adapter(folder, bert.checkpoint, bert.tokenizer, bert.sentence, base, LORA)
         places[folder.name] = files.place(folder.name)
-    files.plan = Plan(places, {}, Settings())
+    files.plan = ServerPlan(places, {}, Settings())
 
     async def steps() -> None:
         site = files.site()
@@ -88,7 +88,7 @@ def test_adapters_share_the_weights_of_their_model(files: Files) -> None:
                 assert scores == pytest.approx([one.score for one in alone], abs=1e-5)
                 answers.append(scores[0])
         assert np.diff(sorted(answers)).min() > 1e-3  # each has its own updates
-        site.admission.work.close()
+        site.admission.service.close()
 
     asyncio.run(steps())
 
@@ -116,7 +116,7 @@ def test_models_come_and_go(files: Files) -> None:
             current = [line for line in text.splitlines() if line.startswith("bertsmith_model_")]
             assert [line[-3:] for line in current if "tagger@2" in line] == ["1.0"]
             assert [line[-3:] for line in current if '"tiny"' in line] == ["0.0"]
-        site.admission.work.close()
+        site.admission.service.close()
 
     asyncio.run(steps())
 
@@ -136,7 +136,7 @@ def test_the_same_folder_with_other_weights_is_loaded_again(files: Files) -> Non
         del before
         gc.collect()
         assert gone() is None, "the old model stays in memory"
-        site.admission.work.close()
+        site.admission.service.close()
 
     asyncio.run(steps())
 
@@ -160,7 +160,7 @@ def test_requests_that_have_begun_finish_with_the_old_model(files: Files) -> Non
             assert answer.json()[0] == pytest.approx(expected, abs=1e-6)
             await site._ending
             assert not old.batcher.alive
-        site.admission.work.close()
+        site.admission.service.close()
 
     asyncio.run(steps())
 
@@ -186,6 +186,6 @@ def test_a_mistake_changes_nothing(files: Files, caplog: pytest.LogCaptureFixtur
             assert (
                 'bertsmith_reloads_total{result="failed"} 3.0' in (await http.get("/metrics")).text
             )
-        site.admission.work.close()
+        site.admission.service.close()
 
     asyncio.run(steps())

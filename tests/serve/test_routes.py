@@ -117,8 +117,8 @@ def test_tokens_of_two_texts_are_compared(http: httpx.Client, bert: Bert) -> Non
 
 
 def test_rerank_in_three_dialects(http: httpx.Client) -> None:
-    work = http.app.state.work  # type: ignore[attr-defined]
-    reranker = work.models.served["reranker"].bert
+    service = http.app.state.service  # type: ignore[attr-defined]
+    reranker = service.models.served["reranker"].bert
     logits = [one.score for one in reranker.classify(["who"] * 3, TEXTS)]
     order = sorted(range(3), key=lambda n: -logits[n])
     ours = post(http, "/rerank", query="who", texts=TEXTS, raw_scores=True, return_text=True)

@@ -53,7 +53,7 @@ class Live:
 
     @property
     def batcher(self) -> Any:
-        return next(iter(self.app.state.work.models)).batcher
+        return next(iter(self.app.state.service.models)).batcher
 
     async def send(self, data: bytes) -> asyncio.StreamReader:
         reader, writer = await asyncio.open_connection(*self.address)

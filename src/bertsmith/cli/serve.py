@@ -129,7 +129,7 @@ class AppFactory:
         if self.source.config is not None:
             app.state.site = site
             app.state.admission.reload = site.reload if workers == 1 else self._reload_all
-        models = [one.name for one in app.state.work.models]
+        models = [one.name for one in app.state.service.models]
         if self.as_json:
             shared.print_json([{"url": self.address, "models": models, "pid": os.getpid()}])
         else:

@@ -14,7 +14,7 @@ from torch import Tensor
 from bertsmith.batch import Batch
 from bertsmith.checkpoint import Checkpoint, Sentence, save
 from bertsmith.errors import BertsmithError
-from bertsmith.infer.run import Compute, EncoderPass, Steps, run
+from bertsmith.infer.run import Compute, InferencePass, Steps, run
 from bertsmith.infer.windows import Window, Windower
 from bertsmith.ledger import Ledger
 from bertsmith.model import Hidden, Model
@@ -199,7 +199,7 @@ class LoadedModel:
         activation: Activation | None = None,
         *,
         tokens: bool = False,
-    ) -> EncoderPass:
+    ) -> InferencePass:
         """The pass that gives a head's outputs for each window, or with `tokens` for its tokens."""
 
         def compute(
@@ -209,7 +209,7 @@ class LoadedModel:
             outputs = (outputs if activation is None else activation(outputs)).cpu()
             return list(batch.layout.split(outputs) if tokens else outputs)
 
-        return EncoderPass(windows, compute, (head, activation, tokens))
+        return InferencePass(windows, compute, (head, activation, tokens))
 
 
 class EncoderTask(Generic[Parameters, Result]):

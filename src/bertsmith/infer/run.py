@@ -40,7 +40,7 @@ STEP = 64
 LEAST = 4
 
 
-class EncoderPass(NamedTuple):
+class InferencePass(NamedTuple):
     """Windows that a task needs encoded, and what it computes from their hidden states.
 
     `compute` returns one result for each window of a batch, in CPU memory. It gets the model that
@@ -55,7 +55,7 @@ class EncoderPass(NamedTuple):
 
 
 # A task as a generator: it yields the passes it needs and receives a result for each window.
-Steps = Generator[EncoderPass, list[Any], Result]
+Steps = Generator[InferencePass, list[Any], Result]
 
 
 def run(

@@ -94,7 +94,7 @@ def quantize(
     plain = open_model(model, device="cpu", dtype="float32", progress=False)
     if kept_float32(plain.checkpoint.settings) is not None:
         raise BertsmithError(f"{model}: its weights are int8 already; quantize the float32 model")
-    comparison = None if data is None else Compared(plain, data, limit, reading)
+    comparison = None if data is None else Int8Comparison(plain, data, limit, reading)
     texts = comparison.texts[:SAMPLE] if comparison else PANGRAMS
     errors = layer_errors(plain, texts)
     keep: list[str] = []
@@ -150,7 +150,7 @@ def layer_errors(bert: LoadedModel, texts: Sequence[str]) -> list[LayerError]:
     return sorted(errors, key=lambda one: -one.error)
 
 
-class Compared:
+class Int8Comparison:
     """A float32 model's results on a file, which those of int8 models are compared with."""
 
     def __init__(self, plain: LoadedModel, data: Any, limit: int, reading: dict[str, Any]) -> None:

@@ -26,34 +26,34 @@ from bertsmith.serve.own import Dialects, own_routes
 from bertsmith.serve.playground import playground_routes
 from bertsmith.serve.route import answer, failure
 from bertsmith.serve.search import Readers, search_routes
+from bertsmith.serve.service import ModelService
 from bertsmith.serve.tei import TeiEmbed, tei_routes
 from bertsmith.serve.traces import Traces
 from bertsmith.serve.vllm import VllmClassify, vllm_routes
-from bertsmith.serve.work import Work
 
 
-def host(work: Work, index: Readers | None, state: State) -> FastAPI:
+def host(service: ModelService, index: Readers | None, state: State) -> FastAPI:
     """Return an application behind the gate; `app.state.admission` may serve others later."""
     admission = Admission(state)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        admission.work.close()
+        admission.service.close()
         if admission.traces is not None:
             admission.traces.close()
 
-    app = application(work, admission, index, lifespan=lifespan)
-    app.state.work, app.state.admission = work, admission
-    if work.settings.traces:
+    app = application(service, admission, index, lifespan=lifespan)
+    app.state.service, app.state.admission = service, admission
+    if service.settings.traces:
         admission.traces = Traces()
-    admission.serve(work, app)
+    admission.serve(service, app)
     app.add_middleware(Gate, admission=admission)
     app.add_middleware(BaseAddresses)  # before the gate, which knows what routes need
-    if work.settings.origins:
+    if service.settings.origins:
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=work.settings.origins,
+            allow_origins=service.settings.origins,
             allow_methods=("GET", "POST"),
             allow_headers=("Authorization", "Content-Type", "X-Request-Id", "traceparent"),
             expose_headers=("X-Request-Id", "Retry-After"),
@@ -62,7 +62,7 @@ def host(work: Work, index: Readers | None, state: State) -> FastAPI:
 
 
 def application(
-    work: Work, admission: Admission, index: Readers | None, lifespan: Any = None
+    service: ModelService, admission: Admission, index: Readers | None, lifespan: Any = None
 ) -> FastAPI:
     """Return the routes to some models, without the gate."""
     app = FastAPI(
@@ -71,7 +71,7 @@ def application(
         summary="Encoder models over HTTP: every task, and the dialects of other servers.",
         lifespan=lifespan,
         # The button "Authorize" of /docs; the gate is what asks for the key.
-        dependencies=[Security(HTTPBearer(auto_error=False))] if work.keys else [],
+        dependencies=[Security(HTTPBearer(auto_error=False))] if service.keys else [],
     )
     shared: Dialects = {
         "classify": (lambda keys: "input" in keys, VllmClassify),
@@ -79,29 +79,31 @@ def application(
         "embed": (lambda keys: "normalise" not in keys, TeiEmbed),
     }
     routers = (
-        own_routes(work, shared),
-        hub_routes(work),
-        tei_routes(work),
-        openai_routes(work),
-        cohere_routes(work),
-        vllm_routes(work),
-        search_routes(work, index),
-        playground_routes(work, index),
+        own_routes(service, shared),
+        hub_routes(service),
+        tei_routes(service),
+        openai_routes(service),
+        cohere_routes(service),
+        vllm_routes(service),
+        search_routes(service, index),
+        playground_routes(service, index),
     )
     for router in routers:
         app.include_router(router)
-    _health_routes(app, work, admission, index)
+    _health_routes(app, service, admission, index)
     app.state.paths = {getattr(one, "path", "") for some in (app, *routers) for one in some.routes}
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _http_error)
     return app
 
 
-def _health_routes(app: FastAPI, work: Work, admission: Admission, index: Readers | None) -> None:
+def _health_routes(
+    app: FastAPI, service: ModelService, admission: Admission, index: Readers | None
+) -> None:
     """Routes for liveness (the workers run), readiness (requests are accepted), and reloads."""
 
     def alive() -> bool:
-        return all(one.batcher.alive for one in work.models)
+        return all(one.batcher.alive for one in service.models)
 
     @app.get("/live", tags=["health"])
     async def live() -> Any:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from bertsmith.infer.loaded import LoadedModel
-from bertsmith.infer.run import EncoderPass, encode
+from bertsmith.infer.run import InferencePass, encode
 from bertsmith.infer.windows import Window
 from bertsmith.serve.canary import Canary
 from bertsmith.serve.errors import Overloaded, ServeError
@@ -42,7 +42,7 @@ class Job:
     large: bool  # it does not fit into one batch
     client: str = ""  # whose request it is
     windows: Sequence[Window] = ()
-    needed: EncoderPass | None = None
+    needed: InferencePass | None = None
     steps: Generator[None, None, Any] | None = None
     arrived: float = field(default_factory=perf_counter)
     started: float = 0.0
@@ -55,7 +55,7 @@ class Job:
     cancelled: bool = False
 
 
-class Place(NamedTuple):
+class QueuedWindow(NamedTuple):
     """One window of a job."""
 
     job: Job
@@ -111,7 +111,7 @@ class Batcher:
         self.budget = budget or self.model.budget or BUDGETS.get(kind, 512)
         # tokens of small jobs that may wait
         self.most = int(self.budget * (queue_batches or QUEUES.get(kind, 1.0)))
-        self.patience = patience  # seconds of work in large jobs that may wait
+        self.patience = patience  # seconds of compute in large jobs that may wait
         self.exact = exact
 
     @property
@@ -137,7 +137,7 @@ class Batcher:
         waiting = self.waiting if tokens is None else tokens
         return Overloaded(waiting / self.speed if self.speed else 1.0)
 
-    def submit(self, needed: EncoderPass, client: str = "") -> Job:
+    def submit(self, needed: InferencePass, client: str = "") -> Job:
         """Queue the windows of a request; its future receives a result for each."""
         tokens = sum(len(window.ids) for window in needed.windows)
         future = asyncio.get_running_loop().create_future()
@@ -206,7 +206,7 @@ class Batcher:
                 batch = self._pick()
             self._run(batch)
 
-    def _pick(self) -> list[Place]:
+    def _pick(self) -> list[QueuedWindow]:
         """The next batch: a share for a large job, then small jobs, then large ones.
 
         Small jobs of one client are served by arrival, those of several clients in turns. Large
@@ -216,7 +216,7 @@ class Batcher:
         small = self._in_turns([job for job in self.jobs if not job.large])
         large = sorted((job for job in self.jobs if job.large), key=lambda job: job.turn)
         first = large[0] if large else None
-        batch: list[Place] = []
+        batch: list[QueuedWindow] = []
         total = 0
 
         def take(job: Job, room: int, slack: int = 0) -> int:
@@ -226,7 +226,7 @@ class Batcher:
                 full = tokens >= room or tokens + length > room + slack
                 if full and (batch or room < self.budget):
                     break
-                batch.append(Place(job, job.taken))
+                batch.append(QueuedWindow(job, job.taken))
                 job.taken += 1
                 tokens += length
             self._count(job, -tokens)
@@ -234,7 +234,7 @@ class Batcher:
 
         alone = first if first and (self._skipped or not small) else small[0]
         if alone.steps is not None:
-            batch.append(Place(alone, 0))
+            batch.append(QueuedWindow(alone, 0))
             self._count(alone, -min(alone.left, self.budget))
         else:
             if first is not None:
@@ -244,8 +244,8 @@ class Batcher:
                 if total >= self.budget:
                     break
                 total += take(job, self.budget - total, int(self.budget * SLACK))
-        self._skipped = first is not None and all(place.job is not first for place in batch)
-        for job in {place.job for place in batch}:
+        self._skipped = first is not None and all(item.job is not first for item in batch)
+        for job in {item.job for item in batch}:
             job.started = job.started or perf_counter()
             job.turn = next(self._turns)
             if job.steps is None and job.taken == len(job.windows):
@@ -263,20 +263,20 @@ class Batcher:
             before[job.client] += job.left
         return [job for _, job in sorted(order, key=lambda one: one[0])]
 
-    def _run(self, batch: list[Place]) -> None:
-        batch = [place for place in batch if not place.job.cancelled]
+    def _run(self, batch: list[QueuedWindow]) -> None:
+        batch = [item for item in batch if not item.job.cancelled]
         if not batch:
             return
         start = perf_counter()
-        jobs = {place.job for place in batch}
+        jobs = {item.job for item in batch}
         finished: list[tuple[Job, BaseException | None]] = []
         tokens = 0
         if batch[0].job.steps is not None:
             finished += self._step(batch[0].job, batch[0].job.steps)
         else:
-            batch.sort(key=lambda place: -len(place.window.ids))
-            tokens = sum(len(place.window.ids) for place in batch)
-            groups = [[place] for place in batch] if self.exact else [batch]
+            batch.sort(key=lambda item: -len(item.window.ids))
+            tokens = sum(len(item.window.ids) for item in batch)
+            groups = [[item] for item in batch] if self.exact else [batch]
             failures = {job: error for group in groups for job, error in self._encode(group)}
             for job in failures:
                 self.cancel(job)
@@ -311,41 +311,41 @@ class Batcher:
         self.cancel(job)
         return [(job, failure)]
 
-    def _encode(self, places: Sequence[Place]) -> Iterator[tuple[Job, BaseException]]:
+    def _encode(self, items: Sequence[QueuedWindow]) -> Iterator[tuple[Job, BaseException]]:
         """Encode windows; a failing batch is bisected until the faulty windows are isolated."""
         try:
-            self._forward(places)
+            self._forward(items)
         except Exception as error:  # noqa: BLE001 - the request that caused it shows it
-            if len(places) == 1:
-                yield places[0].job, error
+            if len(items) == 1:
+                yield items[0].job, error
                 return
             if self.model.device.type == "cuda":
                 torch.cuda.empty_cache()
         else:
             return
-        middle = len(places) // 2
-        yield from self._encode(places[:middle])
-        yield from self._encode(places[middle:])
+        middle = len(items) // 2
+        yield from self._encode(items[:middle])
+        yield from self._encode(items[middle:])
 
-    def _forward(self, places: Sequence[Place]) -> None:
-        windows = [place.window for place in places]
+    def _forward(self, items: Sequence[QueuedWindow]) -> None:
+        windows = [item.window for item in items]
         with self._turn, torch.inference_mode():
             model = self.model.model
             hidden, batch = encode(model, windows, self.model.device)
             if not bool(torch.isfinite(hidden.last).all()):
                 raise NotFinite("the model's output is not a number")
             passes = {
-                place.job.needed.key: place.job.needed.compute
-                for place in places
-                if place.job.needed is not None
+                item.job.needed.key: item.job.needed.compute
+                for item in items
+                if item.job.needed is not None
             }
             # Results are only distributed when all are available: a failed batch runs again.
             outputs = {
                 key: compute(model, hidden, batch, windows) for key, compute in passes.items()
             }
             if self.canary is not None:
-                self.canary.watch(windows, [not place.number for place in places], hidden, batch)
-        for row, (job, number) in enumerate(places):
+                self.canary.watch(windows, [not item.number for item in items], hidden, batch)
+        for row, (job, number) in enumerate(items):
             assert job.needed is not None
             job.results[number] = outputs[job.needed.key][row]
             job.done += 1

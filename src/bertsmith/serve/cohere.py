@@ -13,7 +13,7 @@ from pydantic import Field
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.openai import as_base64
 from bertsmith.serve.route import Filled, Loose, ModelName, Read, Truncate, routes
-from bertsmith.serve.work import USAGE, Work, unit_vectors
+from bertsmith.serve.service import USAGE, ModelService, unit_vectors
 from bertsmith.tasks.classifying import ClassifyRequest
 from bertsmith.tasks.embedding import Vectors
 
@@ -70,15 +70,15 @@ class CohereEmbed(CohereBody):
     embedding_types: Filled[Literal["float", "base64", "binary", "ubinary"]] | None = None
     output_dimension: Annotated[int, Field(ge=1)] | None = None
 
-    async def respond(self, work: Work) -> dict[str, Any]:
+    async def respond(self, service: ModelService) -> dict[str, Any]:
         """A vector for every text, in all types that were asked for."""
-        served = work.pick(self.model, "embed")
+        served = service.pick(self.model, "embed")
         texts = self.texts or [" ".join(p.text for p in one.content) for one in self.inputs or ()]
         if not texts:
             raise ServeError(400, "texts is missing", param="texts")
         query, document = served.bert.sentence.search_prompts
         prompts = {"search_query": query, "search_document": document}
-        vectors = await work.embed(
+        vectors = await service.embed(
             served,
             texts,
             normalise=True,
@@ -94,9 +94,9 @@ class CohereEmbed(CohereBody):
 class CohereEmbedV1(CohereEmbed):
     """Texts to embed: a vector for each, without a type if none is asked for."""
 
-    async def respond(self, work: Work) -> dict[str, Any]:
+    async def respond(self, service: ModelService) -> dict[str, Any]:
         """A vector for every text."""
-        answer = await super().respond(work)
+        answer = await super().respond(service)
         if self.embedding_types is None:
             vectors = answer["embeddings"]["float"]
             answer |= {"response_type": "embeddings_floats", "embeddings": vectors}
@@ -116,16 +116,16 @@ class CohereClassify(CohereBody):
     inputs: Filled[str]
     examples: list[CohereExample] | None = None
 
-    async def respond(self, work: Work) -> dict[str, Any]:
+    async def respond(self, service: ModelService) -> dict[str, Any]:
         """The label of every text."""
         chosen: list[list[str] | None]
         if self.examples:
-            rows = await self._by_examples(work, self.examples)
+            rows = await self._by_examples(service, self.examples)
             chosen = [None] * len(rows)
         else:
-            served = work.pick(self.model, "classify")
+            served = service.pick(self.model, "classify")
             asked = ClassifyRequest(inputs=self.inputs)
-            predictions = await work.ask(served, "classify", asked, self.long)
+            predictions = await service.ask(served, "classify", asked, self.long)
             rows = [one.scores for one in predictions]
             chosen = [one.labels for one in predictions]  # of a model with several labels a text
         texts = zip(self.inputs, rows, chosen, strict=True)
@@ -133,15 +133,15 @@ class CohereClassify(CohereBody):
         return {"id": str(uuid4()), "classifications": answers, "meta": _meta()}
 
     async def _by_examples(
-        self, work: Work, examples: list[CohereExample]
+        self, service: ModelService, examples: list[CohereExample]
     ) -> list[dict[str, float]]:
         """Labels compete by the cosine of a text with the mean vector of their examples."""
         names = list(dict.fromkeys(one.label for one in examples))
         if len(names) < 2:
             raise ServeError(400, "examples must have at least two labels", param="examples")
-        served, count = work.pick(self.model, "embed"), len(self.inputs)
+        served, count = service.pick(self.model, "embed"), len(self.inputs)
         texts = [*self.inputs, *(one.text for one in examples)]
-        vectors = await work.embed(served, texts, normalise=True, long=self.long)
+        vectors = await service.embed(served, texts, normalise=True, long=self.long)
         own = np.array([names.index(one.label) for one in examples])
         means = np.stack([vectors[count:][own == n].mean(0) for n in range(len(names))])
         scores = np.exp((vectors[:count] @ unit_vectors(means).T - 1) * SHARPNESS)
@@ -165,7 +165,7 @@ def _classified(text: str, scores: dict[str, float], labels: list[str] | None) -
     }
 
 
-class Document(Loose):
+class CohereDocument(Loose):
     """A document as an object with a text."""
 
     text: str
@@ -176,18 +176,18 @@ class CohereRerank(Loose):
 
     model: ModelName = None
     query: str
-    documents: Filled[str | Document]
+    documents: Filled[str | CohereDocument]
     top_n: Annotated[int, Field(ge=1)] | None = None
     return_documents: bool | None = None
     truncate: Truncate | None = None
     read: Read = False
 
-    async def respond(self, work: Work) -> dict[str, Any]:
+    async def respond(self, service: ModelService) -> dict[str, Any]:
         """Documents by relevance, best first."""
         texts = [one if isinstance(one, str) else one.text for one in self.documents]
-        served = work.reranker(self.model)
+        served = service.reranker(self.model)
         long = "cut" if self.truncate else None
-        scores = await work.relevance(served, [self.query] * len(texts), texts, long=long)
+        scores = await service.relevance(served, [self.query] * len(texts), texts, long=long)
         order = sorted(range(len(scores)), key=lambda n: -scores[n])[: self.top_n]
         usage = USAGE.get()
         results = [
@@ -221,7 +221,7 @@ def _meta() -> dict[str, Any]:
     return {"api_version": API, "billed_units": {"input_tokens": USAGE.get().tokens}}
 
 
-def cohere_routes(work: Work) -> APIRouter:
+def cohere_routes(service: ModelService) -> APIRouter:
     """/v1 and /v2 of rerank and embed, /v1/classify, and infinity's rerank."""
     bodies = {
         "/v1/rerank": CohereRerank,
@@ -231,4 +231,4 @@ def cohere_routes(work: Work) -> APIRouter:
         "/v2/embed": CohereEmbed,
         "/v1/classify": CohereClassify,
     }
-    return routes("Cohere, Jina", work, bodies)
+    return routes("Cohere, Jina", service, bodies)

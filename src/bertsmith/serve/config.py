@@ -16,7 +16,7 @@ from bertsmith.settings.serving import Listening, Settings
 from bertsmith.train.recipe import Part, parsed, read_toml, validated
 
 
-class Place(Part):
+class ModelSpec(Part):
     """Where a model is, and how it is loaded."""
 
     path: Annotated[str, Field(min_length=1)]
@@ -51,17 +51,17 @@ def _one_model(value: Any) -> Any:
 class Configuration(Part):
     """The tables of a configuration file; unknown keys are errors."""
 
-    models: dict[str, Annotated[Place, BeforeValidator(_path_alone)]] = Field({})
+    models: dict[str, Annotated[ModelSpec, BeforeValidator(_path_alone)]] = Field({})
     aliases: dict[str, Annotated[dict[str, Share], BeforeValidator(_one_model)]] = Field({})
     server: ServerTable = ServerTable()  # type: ignore[valid-type]
     limits: LimitsTable = LimitsTable()  # type: ignore[valid-type]
     keys: tuple[Key, ...] = ()
 
 
-class Plan(NamedTuple):
+class ServerPlan(NamedTuple):
     """What a server process serves until its configuration is read again."""
 
-    models: dict[str, Place]
+    models: dict[str, ModelSpec]
     aliases: dict[str, dict[str, float]]
     settings: Settings
     keys: tuple[Key, ...] = ()
@@ -94,17 +94,17 @@ def plan_of(
     settings: Settings,
     places: Mapping[str, str],
     loading: Mapping[str, Any],
-) -> Plan:
+) -> ServerPlan:
     """What is served: models of the command line, then those of a file, in whose folder relative
     paths begin.
     """
-    models = {name: Place(path=place, **loading) for name, place in places.items()}
-    for name, place in content.models.items():
-        beside = folder / place.path
-        models[name] = place.model_copy(update={"path": str(beside)}) if beside.is_dir() else place
+    models = {name: ModelSpec(path=spec, **loading) for name, spec in places.items()}
+    for name, spec in content.models.items():
+        beside = folder / spec.path
+        models[name] = spec.model_copy(update={"path": str(beside)}) if beside.is_dir() else spec
     if not models:
         raise BertsmithError("the configuration file names no models: add a table [models]")
-    return Plan(models, content.aliases, settings, content.keys)
+    return ServerPlan(models, content.aliases, settings, content.keys)
 
 
 def overridden(table: BaseModel, options: Mapping[str, Any], kind: type) -> dict[str, Any]:

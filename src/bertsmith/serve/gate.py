@@ -18,8 +18,8 @@ from bertsmith.serve.access import Access, Caller, scope_of
 from bertsmith.serve.errors import Overloaded, ServeError, shape_of
 from bertsmith.serve.logs import LOG
 from bertsmith.serve.route import failure
+from bertsmith.serve.service import USAGE, ModelService, Usage
 from bertsmith.serve.traces import Traces
-from bertsmith.serve.work import USAGE, Usage, Work
 from bertsmith.settings.serving import LOOPBACK, Settings
 
 Message = MutableMapping[str, Any]
@@ -27,7 +27,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 # No key is needed to GET these.
 OPEN = {"/", "/health", "/live", "/ready", "/ping", "/metrics", "/docs", "/openapi.json"}
-READING = ("GET", "HEAD", "OPTIONS")  # methods that ask for no work
+READING = ("GET", "HEAD", "OPTIONS")  # methods that run no model
 REQUEST_ID = re.compile(rb"[\w.:-]{1,128}", re.ASCII)
 GRACE = 0.5  # seconds for the rest of a request after a server has stopped to accept others
 BODIES = 32  # times the largest body, in bytes: what all requests together may have sent
@@ -80,7 +80,7 @@ class Admission:
     What is served is replaced as a whole by `serve`; requests that have begun keep the old.
     """
 
-    work: Work
+    service: ModelService
     app: ASGIApp | None = None  # what answers, after a reload
     settings: Settings
 
@@ -90,18 +90,18 @@ class Admission:
         # reads the configuration again, where there is one
         self.reload: Callable[[], Awaitable[dict[str, Any]]] | None = None
 
-    def serve(self, work: Work, app: FastAPI) -> None:
+    def serve(self, service: ModelService, app: FastAPI) -> None:
         """Admit requests for these models from now on."""
-        settings = work.settings
-        self.access = Access(work.keys)
+        settings = service.settings
+        self.access = Access(service.keys)
         self.hosts = {host.lower().encode() for host in settings.hosts}
         self.sites = self.hosts - {host.encode() for host in LOOPBACK}  # whose pages may ask
         self.origins = {origin.lower().encode() for origin in settings.origins}
         self.open = OPEN - ({"/metrics"} if self.access.metrics_closed else set())
         self.routes: set[str] = app.state.paths  # that metrics name
-        self.work, self.settings = work, settings
-        for one in work.models:
-            work.metrics.served(one, 1)
+        self.service, self.settings = service, settings
+        for one in service.models:
+            service.metrics.served(one, 1)
 
     def caller(
         self, method: str, path: str, headers: Mapping[bytes, bytes], address: str
@@ -119,8 +119,8 @@ class Admission:
         length = headers.get(b"content-length", b"")
         if length.isdigit() and (len(length) > 15 or int(length) > self.settings.max_body):
             raise self.too_large()
-        if method == "POST" and scope == "use" and self.work.models.full(caller.name):
-            raise next(iter(self.work.models)).batcher.overloaded()
+        if method == "POST" and scope == "use" and self.service.models.full(caller.name):
+            raise next(iter(self.service.models)).batcher.overloaded()
         return caller
 
     def _own_page(self, origin: bytes | None, host: bytes) -> bool:
@@ -146,7 +146,7 @@ class Admission:
 
     def note(self, usage: Usage, status: int, headers: Mapping[bytes, bytes]) -> None:
         """Count, trace and log a finished request."""
-        metrics, seconds = self.work.metrics, perf_counter() - usage.start
+        metrics, seconds = self.service.metrics, perf_counter() - usage.start
         route = usage.route or (usage.path if usage.path in self.routes else "other")
         metrics.requests.labels(route, usage.model, str(status)).inc()
         metrics.duration.labels(route, usage.model).observe(seconds)

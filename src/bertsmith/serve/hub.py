@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, ValidationError, create_model
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.models import Models, ServedModel
 from bertsmith.serve.route import Body, Filled, ModelName, routes
+from bertsmith.serve.service import USAGE, ModelService
 from bertsmith.serve.tei import (
     Input,
     Pair,
@@ -24,7 +25,6 @@ from bertsmith.serve.tei import (
     label_scores,
 )
 from bertsmith.serve.validation import invalid
-from bertsmith.serve.work import USAGE, Work
 from bertsmith.tasks.answering.task import Answer, AnswerRequest
 from bertsmith.tasks.filling import FillMaskRequest
 from bertsmith.tasks.tagging.task import TagRequest
@@ -41,7 +41,7 @@ class TaskBody(Truncation, Body):
     own: ClassVar[tuple[str, ...]] = ()  # keys that only this task has
     inputs: Any
 
-    async def pipeline(self, work: Work, served: ServedModel) -> Any:
+    async def pipeline(self, service: ModelService, served: ServedModel) -> Any:
         """The answer of the pipeline of this task."""
         raise NotImplementedError
 
@@ -57,11 +57,11 @@ class SentencesBody(TaskBody):
     inputs: Sentences
     prompt_name: str | None = None
 
-    async def pipeline(self, work: Work, served: ServedModel) -> list[float]:
+    async def pipeline(self, service: ModelService, served: ServedModel) -> list[float]:
         """The cosine of each sentence with the first."""
         how, inputs = self.model_dump(exclude={"inputs"}), self.inputs.model_dump()
         asked = {"model": served.name, "inputs": inputs, "parameters": how}
-        return await TeiSimilarity.model_validate(asked).respond(work)
+        return await TeiSimilarity.model_validate(asked).respond(service)
 
 
 class QuestionInputs(Body):
@@ -80,7 +80,7 @@ class QuestionBody(TaskBody):
     max_answer_len: Annotated[int, Field(ge=1, le=128)] = 30
     handle_impossible_answer: bool | None = None
 
-    async def pipeline(self, work: Work, served: ServedModel) -> Any:
+    async def pipeline(self, service: ModelService, served: ServedModel) -> Any:
         """The best answer, or several."""
         asked = AnswerRequest(
             question=self.inputs.question,
@@ -89,7 +89,7 @@ class QuestionBody(TaskBody):
             longest=self.max_answer_len,
             empty=self.handle_impossible_answer,
         )
-        rows = await work.ask(served, self.verb, asked, self.long)
+        rows = await service.ask(served, self.verb, asked, self.long)
         answers = [
             {"answer": one.text, "score": one.score, "start": one.start, "end": one.end}
             for one in rows or [Answer("", 0, 0, 0.0)]
@@ -106,7 +106,7 @@ class ZeroShotBody(TaskBody):
     hypothesis_template: str | None = None
     multi_label: bool = False
 
-    async def pipeline(self, work: Work, served: ServedModel) -> Any:
+    async def pipeline(self, service: ModelService, served: ServedModel) -> Any:
         """The labels with their scores, best first."""
         labels = self.candidate_labels
         if isinstance(labels, str):  # as the pipeline of transformers reads it
@@ -118,7 +118,7 @@ class ZeroShotBody(TaskBody):
             several=self.multi_label,
         )
         answers = []
-        for one in await work.ask(served, self.verb, asked, self.long):
+        for one in await service.ask(served, self.verb, asked, self.long):
             ranked = sorted(one.scores.items(), key=lambda item: -item[1])
             answers.append([{"label": name, "score": score} for name, score in ranked])
         return self.each(answers)
@@ -133,12 +133,14 @@ class LabelBody(TaskBody):
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
     raw_scores: bool = False
 
-    async def pipeline(self, work: Work, served: ServedModel) -> list[list[dict[str, Any]]]:
+    async def pipeline(
+        self, service: ModelService, served: ServedModel
+    ) -> list[list[dict[str, Any]]]:
         """The labels with their scores, best first."""
         inputs: list[Any] = listed(self.inputs)  # type: ignore[arg-type]
         rows = [[one] if isinstance(one, str) else one for one in inputs]
         how = "none" if self.raw_scores else self.function_to_apply
-        scores = await label_scores(work, served, rows, how, self.long)
+        scores = await label_scores(service, served, rows, how, self.long)
         return [row[: self.top_k] for row in scores]
 
 
@@ -150,11 +152,11 @@ class EntityBody(TaskBody):
     aggregation_strategy: Literal["first"] | None = None
     ignore_labels: Annotated[list[str], Field(default_factory=lambda: ["O"])]
 
-    async def pipeline(self, work: Work, served: ServedModel) -> Any:
+    async def pipeline(self, service: ModelService, served: ServedModel) -> Any:
         """The entities of each text."""
         if "O" not in self.ignore_labels:
             raise ServeError(422, "ignore_labels must contain 'O': entities only are listed")
-        rows = await work.ask(served, self.verb, TagRequest(inputs=self.inputs), self.long)
+        rows = await service.ask(served, self.verb, TagRequest(inputs=self.inputs), self.long)
         answers = [
             [
                 {
@@ -179,10 +181,10 @@ class MaskBody(TaskBody):
     inputs: Texts
     top_k: Top = 5
 
-    async def pipeline(self, work: Work, served: ServedModel) -> Any:
+    async def pipeline(self, service: ModelService, served: ServedModel) -> Any:
         """The predictions for the masks of each text."""
         asked = FillMaskRequest(inputs=self.inputs, top=self.top_k)
-        rows = await work.ask(served, self.verb, asked, self.long)
+        rows = await service.ask(served, self.verb, asked, self.long)
         answers = [
             [
                 {"score": one.score, "token": one.id, "token_str": one.token, "sequence": one.text}
@@ -202,9 +204,9 @@ class VectorBody(TaskBody):
     normalize: bool | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None
 
-    async def pipeline(self, work: Work, served: ServedModel) -> Any:
+    async def pipeline(self, service: ModelService, served: ServedModel) -> Any:
         """A vector for each text."""
-        return await TeiEmbed(model=served.name, **self.model_dump()).respond(work)
+        return await TeiEmbed(model=served.name, **self.model_dump()).respond(service)
 
 
 TASKS: dict[str, type[TaskBody]] = {
@@ -218,7 +220,7 @@ TASKS: dict[str, type[TaskBody]] = {
 }
 
 
-class Options(Body):
+class HubOptions(Body):
     """Options for servers of the hub. Models here are loaded, and nothing is cached."""
 
     wait_for_model: bool | None = None
@@ -234,19 +236,19 @@ class HubBody(Body):
     model: ModelName = None
     inputs: Any
     parameters: dict[str, Any] | None = None
-    options: Options | None = None
+    options: HubOptions | None = None
 
-    async def respond(self, work: Work) -> Any:
+    async def respond(self, service: ModelService) -> Any:
         """The answer of the pipeline of the task."""
-        models = work.models
-        task = TASKS[self.task or self._by_inputs(models) or self._of_model(work)]
-        served = work.pick(self.model, task.verb)
+        models = service.models
+        task = TASKS[self.task or self._by_inputs(models) or self._of_model(service)]
+        served = service.pick(self.model, task.verb)
         try:
             keys = {**self._keys, "inputs": self.inputs}
             asked = task.model_validate({key: one for key, one in keys.items() if one is not None})
         except ValidationError as error:
             raise invalid(error, {None: task}) from error
-        return await asked.pipeline(work, served)
+        return await asked.pipeline(service, served)
 
     @property
     def _keys(self) -> dict[str, Any]:
@@ -266,22 +268,22 @@ class HubBody(Body):
         texts = [text for text in listed(inputs) if isinstance(text, str)]  # type: ignore[arg-type]
         return "fill-mask" if any(mask in text for mask in masks for text in texts) else None
 
-    def _of_model(self, work: Work) -> str:
+    def _of_model(self, service: ModelService) -> str:
         """The task that a model is for; without a name, the first one that the caller may use."""
         may_use = USAGE.get().caller.may_use
-        usable = [one for one in work.models if may_use(one.base)] or [*work.models]
-        served = work.models.named(self.model) if self.model else usable[0]
+        usable = [one for one in service.models if may_use(one.base)] or [*service.models]
+        served = service.models.named(self.model) if self.model else usable[0]
         for name in ("text-classification", "token-classification", "question-answering"):
             if TASKS[name].verb in served.can:
                 return name
         return "feature-extraction"
 
 
-def hub_routes(work: Work) -> APIRouter:
+def hub_routes(service: ModelService) -> APIRouter:
     """`POST /`, and a route for each task."""
     bodies: dict[str, type[HubBody]] = {"/": HubBody}
     for name, task in TASKS.items():
         body = create_model(f"Hub{task.__name__}", __base__=HubBody, __doc__=task.__doc__)
         body.task = name
         bodies[f"/pipeline/{name}"] = body
-    return routes("Hugging Face", work, bodies)
+    return routes("Hugging Face", service, bodies)

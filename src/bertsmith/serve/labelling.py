@@ -17,7 +17,7 @@ from bertsmith.serve.gate import Admission, Gate, State
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Models
 from bertsmith.serve.route import Body, JsonRoute
-from bertsmith.serve.work import Work
+from bertsmith.serve.service import ModelService
 from bertsmith.settings.serving import Settings
 
 ABOUT = ("asks", "named", "several", "overlap", "at")  # what the page knows of a form
@@ -31,7 +31,7 @@ class Event(Body):
     id: Annotated[str, Field(max_length=100)] = ""
 
 
-class Answer(Event):
+class AnswerEvent(Event):
     """An answer to a text: see `Session.answer`."""
 
     id: Annotated[str, Field(min_length=1, max_length=100)]
@@ -60,7 +60,7 @@ def labelling_app(session: Session, settings: Settings, state: State) -> FastAPI
 
     app.include_router(events := _events(session))
     app.state.paths = {getattr(one, "path", "") for one in (*app.routes, *events.routes)}
-    app.state.admission.serve(Work(Models(()), settings, Metrics()), app)
+    app.state.admission.serve(ModelService(Models(()), settings, Metrics()), app)
     app.add_middleware(Gate, admission=app.state.admission)
     return app
 
@@ -92,7 +92,7 @@ def _events(session: Session) -> APIRouter:
         return await state(body)
 
     @router.post("/answer")
-    async def answer(body: Answer) -> dict[str, Any]:
+    async def answer(body: AnswerEvent) -> dict[str, Any]:
         """Store an answer, and return it with the next text."""
         given = body.model_dump(exclude={"id", "tab"})
         try:

@@ -40,7 +40,7 @@ class ServedModel:
     batcher: Batcher
     created: int
     sha: str | None = None  # of the files of the model
-    place: Any = None  # where they are, and how they were loaded
+    spec: Any = None  # where they are, and how they were loaded
 
     @property
     def base(self) -> str:
@@ -148,7 +148,7 @@ class Launcher:
         settings: Settings,
         original: LoadedModel | None = None,
         sha: str | None = None,
-        place: Any = None,
+        spec: Any = None,
     ) -> ServedModel:
         """Return a model that is ready to answer: its first passes are done."""
         metrics, canary = self.metrics, None
@@ -160,7 +160,7 @@ class Launcher:
         with turn:
             embed(bert, [WARM[:46], WARM])
         metrics.queue(name, batcher)
-        return ServedModel(name, bert, batcher, int(time()), sha, place)
+        return ServedModel(name, bert, batcher, int(time()), sha, spec)
 
 
 class Models:

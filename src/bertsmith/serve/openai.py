@@ -11,7 +11,7 @@ from pydantic import AliasChoices, Field
 from bertsmith.serve.address import NAMED
 from bertsmith.serve.models import ServedModel
 from bertsmith.serve.route import Filled, Loose, Read, Truncate, routes
-from bertsmith.serve.work import USAGE, Work
+from bertsmith.serve.service import USAGE, ModelService
 from bertsmith.tasks.embedding import Vectors
 
 Ids = Filled[int]
@@ -35,12 +35,12 @@ class EmbeddingsBody(Loose):
     truncate: Truncate = False
     read: Read = False
 
-    async def respond(self, work: Work) -> dict[str, Any]:
+    async def respond(self, service: ModelService) -> dict[str, Any]:
         """A vector for every input, as floats or base64."""
-        served = work.pick(self.model, "embed")
-        vectors = await work.embed(
+        served = service.pick(self.model, "embed")
+        vectors = await service.embed(
             served,
-            await work.texts(served, self.input, framed=True),
+            await service.texts(served, self.input, framed=True),
             normalise=True,
             long="cut" if self.truncate else None,
             dimensions=self.dimensions,
@@ -53,21 +53,21 @@ class EmbeddingsBody(Loose):
         return {"object": "list", "data": data, "model": served.name, "usage": usage.counts}
 
 
-def openai_routes(work: Work) -> APIRouter:
+def openai_routes(service: ModelService) -> APIRouter:
     """/v1/embeddings, also under infinity's name, /v1/models and /v1/models/NAME."""
     paths = ("/v1/embeddings", "/infinity/embeddings")
-    router = routes("OpenAI", work, dict.fromkeys(paths, EmbeddingsBody))
+    router = routes("OpenAI", service, dict.fromkeys(paths, EmbeddingsBody))
 
     @router.get("/v1/models")
     async def models() -> dict[str, Any]:
         """The models of this server."""
-        own = [work.models.named(named)] if (named := NAMED.get()) else work.models
+        own = [service.models.named(named)] if (named := NAMED.get()) else service.models
         return {"object": "list", "data": [_listed(one) for one in own]}
 
     @router.get("/v1/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
         """One model of this server."""
-        return _listed(work.models.named(name))
+        return _listed(service.models.named(name))
 
     return router
 

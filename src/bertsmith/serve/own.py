@@ -16,7 +16,7 @@ from bertsmith.serve.batcher import once
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.read import Spans
 from bertsmith.serve.route import Body, Loose, ModelName, Read, either, post, routes
-from bertsmith.serve.work import USAGE, Work, unit_vectors
+from bertsmith.serve.service import USAGE, ModelService, unit_vectors
 from bertsmith.tasks.embedding import Vectors
 from bertsmith.tasks.registry import USES
 from bertsmith.tasks.use import Texts, Use, as_json, listed
@@ -38,11 +38,11 @@ class OwnBody(Body):
     long: Long = None
     read: Read = False
 
-    async def respond(self, work: Work) -> dict[str, Any]:
+    async def respond(self, service: ModelService) -> dict[str, Any]:
         """The answer of a use, as `Bert` gives it."""
-        served = work.pick(self.model, self.verb)
+        served = service.pick(self.model, self.verb)
         request: Any = self  # `use_body` makes it a request of the use, too
-        return result(as_json(await work.ask(served, self.verb, request, self.long)), self.read)
+        return result(as_json(await service.ask(served, self.verb, request, self.long)), self.read)
 
 
 class TokenSimilarity(NamedTuple):
@@ -61,11 +61,11 @@ class TokenSimilarityBody(OwnBody):
     first: str
     second: str
 
-    async def respond(self, work: Work) -> dict[str, Any]:
+    async def respond(self, service: ModelService) -> dict[str, Any]:
         """The cosine of two texts, and of each token of one with each of the other."""
-        served, texts = work.pick(self.model, "embed"), [self.first, self.second]
-        vectors = await work.embed(served, texts, normalise=True, long=self.long)
-        first, second = await work.states(served, texts, long=self.long)
+        served, texts = service.pick(self.model, "embed"), [self.first, self.second]
+        vectors = await service.embed(served, texts, normalise=True, long=self.long)
+        first, second = await service.states(served, texts, long=self.long)
         if len(first.spans) * len(second.spans) > MOST_PAIRS:
             raise ServeError(422, "the texts have too many tokens to compare one by one")
         one, two = unit_vectors(first.vectors[0]), unit_vectors(second.vectors[0])
@@ -83,10 +83,10 @@ class StatesBody(Body):
     pool: Literal["words", "mean"] | None = None
     special: bool = False
 
-    async def respond(self, work: Work) -> dict[str, Any]:
+    async def respond(self, service: ModelService) -> dict[str, Any]:
         """Hidden states, text by text."""
-        served, texts = work.pick(self.model, "embed"), listed(self.inputs)
-        rows = await work.states(served, texts, self.depths, self.pool, self.special)
+        served, texts = service.pick(self.model, "embed"), listed(self.inputs)
+        rows = await service.states(served, texts, self.depths, self.pool, self.special)
         value = [{key: one for key, one in vars(row).items() if key != "text"} for row in rows]
         return result(value, read=False)
 
@@ -101,9 +101,9 @@ class AttentionBody(Body):
     heads: Annotated[list[int], Field(min_length=1, max_length=256)] | None = None
     format: Literal["json", "html"] = "json"
 
-    async def respond(self, work: Work) -> Any:
+    async def respond(self, service: ModelService) -> Any:
         """Attention weights of every layer and head, or the page that shows them."""
-        served = work.pick(self.model, "embed")
+        served = service.pick(self.model, "embed")
         bert, name = served.for_request("refuse"), served.name
         show = _page if self.format == "html" else _weights
         chosen: dict[str, Any] = {"layers": self.layers, "heads": self.heads}
@@ -116,16 +116,16 @@ class AttentionBody(Body):
             return show(view)
 
         texts = [self.text] if self.pair is None else [self.text, self.pair]
-        return await work.alone(served, texts, once(call))
+        return await service.alone(served, texts, once(call))
 
 
-def own_routes(work: Work, dialects: Dialects) -> APIRouter:
+def own_routes(service: ModelService, dialects: Dialects) -> APIRouter:
     """Return the routes of what at least one model can do.
 
     Some paths are shared with requests of another server, which are told by their keys.
     """
-    router = routes("bertsmith", work, {"/states": StatesBody, "/attention": AttentionBody})
-    for verb in work.models.can:
+    router = routes("bertsmith", service, {"/states": StatesBody, "/attention": AttentionBody})
+    for verb in service.models.can:
         use, body = USES[verb], use_body(USES[verb])
         answer: Any = create_model(
             body.__name__.replace("Body", "Answer"),
@@ -139,24 +139,24 @@ def own_routes(work: Work, dialects: Dialects) -> APIRouter:
             response: Any = answer | dict[str, Any] | list[list[float]]
         else:
             response = answer
-        post(router, work, f"/{verb}", accepted, response_model=response)
+        post(router, service, f"/{verb}", accepted, response_model=response)
 
     @router.get("/models")
     async def models() -> dict[str, Any]:
         """The models of this server and what each can do."""
-        return {"models": [one.describe() for one in work.models]}
+        return {"models": [one.describe() for one in service.models]}
 
     @router.get("/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
         """One model. All routes are also at /models/NAME/..., for this model."""
-        return work.models.named(name).describe()
+        return service.models.named(name).describe()
 
     @router.get("/drift")
     async def drift() -> dict[str, Any]:
         """Today's inputs and predictions beside those of each model's evaluation data."""
-        own = [work.models.named(named)] if (named := NAMED.get()) else work.models
+        own = [service.models.named(named)] if (named := NAMED.get()) else service.models
         caller = USAGE.get().caller  # examples are texts of others, who may use other models
-        return {"models": work.drift.describe(one for one in own if caller.may_use(one.base))}
+        return {"models": service.drift.describe(one for one in own if caller.may_use(one.base))}
 
     return router
 

@@ -9,16 +9,16 @@ from fastapi import APIRouter
 from starlette.responses import HTMLResponse
 
 from bertsmith.pages import page
-from bertsmith.serve.work import Work
+from bertsmith.serve.service import ModelService
 from bertsmith.tasks.registry import USES
 from bertsmith.tasks.use import Use
 
 
-def playground(work: Work, *, index: bool) -> str:
+def playground(service: ModelService, *, index: bool) -> str:
     """Return the page with what these models can do."""
-    models = [one.describe() for one in work.models]
-    uses = [USES[verb] for verb in work.models.can]
-    key = bool(work.keys)
+    models = [one.describe() for one in service.models]
+    uses = [USES[verb] for verb in service.models.can]
+    key = bool(service.keys)
     names = ", ".join(one["id"] for one in models)
     return page(
         "playground.html",
@@ -59,10 +59,10 @@ def _fields(use: Use) -> Iterator[dict[str, Any]]:
             yield {"name": name, **entry["form"], **more}
 
 
-def playground_routes(work: Work, index: Any) -> APIRouter:
+def playground_routes(service: ModelService, index: Any) -> APIRouter:
     """The page at /."""
     router = APIRouter()
-    html = playground(work, index=index is not None)
+    html = playground(service, index=index is not None)
     # Do not let other sites embed the page in a frame.
     headers = {"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff"}
 

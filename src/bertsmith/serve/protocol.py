@@ -11,7 +11,7 @@ from bertsmith.serve.access import Caller
 from bertsmith.serve.errors import Overloaded, ServeError, shape_of
 from bertsmith.serve.gate import Admission, request_id
 from bertsmith.serve.route import failure
-from bertsmith.serve.work import Usage
+from bertsmith.serve.service import Usage
 
 SLOW = {b"connection", b"expect", b"transfer-encoding", b"upgrade"}  # need the full parser
 
@@ -63,7 +63,7 @@ def refusing(admission: Admission) -> type[H11Protocol]:
 
         def data_received(self, data: bytes) -> None:
             """Refuse a complete request if the queues are full; else pass the bytes on."""
-            response = self._refusal(data) if admission.work.models.full() else None
+            response = self._refusal(data) if admission.service.models.full() else None
             if response is None:
                 super().data_received(data)
             else:

@@ -20,13 +20,13 @@ from bertsmith.cpu import int8_weights
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.serve.app import application, host
-from bertsmith.serve.config import Place, Plan
+from bertsmith.serve.config import ModelSpec, ServerPlan
 from bertsmith.serve.gate import Admission, State
 from bertsmith.serve.logs import LOG
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Launcher, Models, ServedModel, limits
-from bertsmith.serve.search import Index, Readers
-from bertsmith.serve.work import Work
+from bertsmith.serve.search import Readers, SearchIndex
+from bertsmith.serve.service import ModelService
 
 
 class Site:
@@ -34,9 +34,9 @@ class Site:
 
     def __init__(
         self,
-        read: Callable[[], Plan],
-        open_model: Callable[[Place], LoadedModel],
-        index: Index | None,
+        read: Callable[[], ServerPlan],
+        open_model: Callable[[ModelSpec], LoadedModel],
+        index: SearchIndex | None,
         state: State,
     ) -> None:
         self.read, self.open_model = read, open_model
@@ -44,9 +44,9 @@ class Site:
         self.launcher = Launcher(Metrics())
         self.served: Mapping[str, ServedModel] = {}  # what a reload keeps
         self._one_at_a_time = asyncio.Lock()
-        work = self._open(self.read())
-        self.served = work.models.served
-        self.app: FastAPI = host(work, self.index, state)
+        service = self._open(self.read())
+        self.served = service.models.served
+        self.app: FastAPI = host(service, self.index, state)
         self.admission: Admission = self.app.state.admission
 
     async def reload(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class Site:
         async with self._one_at_a_time:
             try:
                 plan = await asyncio.to_thread(self.read)
-                work = await asyncio.to_thread(self._open, plan)
+                service = await asyncio.to_thread(self._open, plan)
             except Exception as error:
                 metrics.reloads.labels("failed").inc()
                 LOG.error("reload failed, nothing has changed: %s", error)
@@ -63,16 +63,16 @@ class Site:
                     raise
                 message = f"the models cannot be loaded ({type(error).__name__}: {error})"
                 raise BertsmithError(message) from error
-            app = await asyncio.to_thread(application, work, self.admission, self.index)
-            old, now = self.admission.work, work.models.served
+            app = await asyncio.to_thread(application, service, self.admission, self.index)
+            old, now = self.admission.service, service.models.served
             before, self.served = self.served, now
             for one in before.values():
                 metrics.served(one, 0)
-            self.admission.serve(work, app)
-            self.admission.app, self.app.state.work = app, work
+            self.admission.serve(service, app)
+            self.admission.app, self.app.state.service = app, service
             for one in now.values():
                 one.batcher.limit(**limits(plan.settings))
-            self._ending = asyncio.create_task(self._end(old, work.models))
+            self._ending = asyncio.create_task(self._end(old, service.models))
             metrics.reloads.labels("succeeded").inc()
             result = {
                 "models": {name: one.sha for name, one in now.items()},
@@ -83,7 +83,7 @@ class Site:
             LOG.info("reloaded", extra={"entry": result})
             return result
 
-    async def _end(self, old: Work, kept: Models) -> None:
+    async def _end(self, old: ModelService, kept: Models) -> None:
         """End the workers of models that are served no more, once no request needs them."""
         await self.admission.state.finished()
         await asyncio.to_thread(old.close, kept)
@@ -91,18 +91,18 @@ class Site:
         old.models.served.clear()
         old.models.newest.clear()
 
-    def _open(self, plan: Plan) -> Work:
+    def _open(self, plan: ServerPlan) -> ModelService:
         """Load the models of a plan that are new or have changed; the others are kept."""
         settings, metrics = plan.settings, self.launcher.metrics
         opened: list[ServedModel] = []
         try:
-            for name, place in plan.models.items():
-                sha, known = model_hash(place.path), self.served.get(name)
-                if known is None or (known.place, known.sha) != (place, sha):
-                    bert = self.open_model(place)
-                    self._share(bert, place, [*self.served.values(), *opened])
-                    original = self._original(place, bert) if settings.canary else None
-                    known = self.launcher.launch(name, bert, settings, original, sha, place)
+            for name, spec in plan.models.items():
+                sha, known = model_hash(spec.path), self.served.get(name)
+                if known is None or (known.spec, known.sha) != (spec, sha):
+                    bert = self.open_model(spec)
+                    self._share(bert, spec, [*self.served.values(), *opened])
+                    original = self._original(spec, bert) if settings.canary else None
+                    known = self.launcher.launch(name, bert, settings, original, sha, spec)
                 opened.append(known)
             if settings.canary and not any(int8_weights(one.bert.model) for one in opened):
                 raise BertsmithError("--canary compares int8 with float32: add --dtype int8")
@@ -115,20 +115,20 @@ class Site:
             raise
         for one in models:
             metrics.queue(one.name, one.batcher)
-        return Work(models, settings, metrics, plan.keys)
+        return ModelService(models, settings, metrics, plan.keys)
 
-    def _share(self, bert: LoadedModel, place: Place, others: Sequence[ServedModel]) -> None:
+    def _share(self, bert: LoadedModel, spec: ModelSpec, others: Sequence[ServedModel]) -> None:
         """Adapters of one model share its weights, unless these are packed for a CPU."""
         first = next(bert.model.parameters())
         packed = first.device.type == "cpu" and first.dtype != torch.float32
         if packed or int8_weights(bert.model):
             return
-        count = share(bert.checkpoint, locate(place.path), [one.bert.checkpoint for one in others])
+        count = share(bert.checkpoint, locate(spec.path), [one.bert.checkpoint for one in others])
         if count:
-            LOG.info("adapter", extra={"entry": {"path": place.path, "shared_parameters": count}})
+            LOG.info("adapter", extra={"entry": {"path": spec.path, "shared_parameters": count}})
 
-    def _original(self, place: Place, bert: LoadedModel) -> LoadedModel | None:
+    def _original(self, spec: ModelSpec, bert: LoadedModel) -> LoadedModel | None:
         """The float32 model that the canary compares an int8 model with."""
         if not int8_weights(bert.model):
             return None
-        return self.open_model(place.model_copy(update={"device": "cpu", "dtype": "float32"}))
+        return self.open_model(spec.model_copy(update={"device": "cpu", "dtype": "float32"}))

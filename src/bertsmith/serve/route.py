@@ -42,8 +42,8 @@ from bertsmith.serve.errors import (
     shape_of,
     tei_shape,
 )
+from bertsmith.serve.service import USAGE, ModelService, Usage
 from bertsmith.serve.validation import invalid, members
-from bertsmith.serve.work import USAGE, Usage, Work
 
 ModelName = Annotated[str | None, Field(description="Which of the server's models.")]
 Read = Annotated[bool, Field(description="Also say which characters were read.")]
@@ -64,7 +64,7 @@ class Loose(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
-    async def respond(self, work: Work) -> Any:
+    async def respond(self, service: ModelService) -> Any:
         """Return the answer to the request, in its dialect."""
         raise NotImplementedError
 
@@ -115,19 +115,21 @@ class JsonRoute(APIRoute):
         return handle
 
 
-def routes(tag: str, work: Work, bodies: Mapping[str, Any]) -> APIRouter:
+def routes(tag: str, service: ModelService, bodies: Mapping[str, Any]) -> APIRouter:
     """Return a router that answers these paths, each with its kind of body."""
     router = APIRouter(route_class=JsonRoute, tags=[tag])
     for path, body in bodies.items():
-        post(router, work, path, body)
+        post(router, service, path, body)
     return router
 
 
-def post(router: APIRouter, work: Work, path: str, body: Any, response_model: Any = None) -> None:
+def post(
+    router: APIRouter, service: ModelService, path: str, body: Any, response_model: Any = None
+) -> None:
     """Add a route whose answer the body of the request makes."""
 
     async def endpoint(body: Any) -> Any:
-        return await body.respond(work)
+        return await body.respond(service)
 
     endpoint.__annotations__ = {"body": body, "return": Any}
     *_, (_, own) = members(body).items()
@@ -152,7 +154,7 @@ def either(meant: Callable[[Container[str]], bool], one: Any, other: Any) -> Any
     return Annotated[both, Discriminator(kind)]
 
 
-async def _attended(request: Request, work: Coroutine[Any, Any, Any], usage: Usage) -> Any:
+async def _attended(request: Request, call: Coroutine[Any, Any, Any], usage: Usage) -> Any:
     """Return the result of an endpoint; cancel it on a disconnect or timeout."""
     current = asyncio.current_task()
     assert current is not None
@@ -168,7 +170,7 @@ async def _attended(request: Request, work: Coroutine[Any, Any, Any], usage: Usa
     watch.add_done_callback(leave)
     try:
         async with asyncio.timeout_at(usage.until):
-            return await work
+            return await call
     except TimeoutError:
         message = f"the request took more than {usage.seconds:g} s and was cancelled"
         raise ServeError(503, message, kind="Timeout", headers={"Retry-After": "1"}) from None

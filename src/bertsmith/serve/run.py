@@ -158,12 +158,12 @@ def serve(
         signal.signal(HANGUP, _wait_for_start)
     settings = (listener, build, drain, json_logs, tls)
     if workers == 1:
-        work(*settings)
+        run_process(*settings)
         return
     log_to_stderr(as_json=json_logs)
 
     def start() -> multiprocessing.process.BaseProcess:
-        process = multiprocessing.get_context("spawn").Process(target=work, args=settings)
+        process = multiprocessing.get_context("spawn").Process(target=run_process, args=settings)
         process.start()
         return process
 
@@ -215,7 +215,7 @@ def _supervise(
         raise BertsmithError("a worker could not start; its reason is above")
 
 
-def work(
+def run_process(
     listener: socket.socket, build: Build, drain: float, json_logs: bool = False, tls: Files = None
 ) -> None:
     """Run one process: create the application and serve requests."""

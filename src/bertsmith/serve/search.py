@@ -14,12 +14,12 @@ from pydantic import Field
 from bertsmith.errors import BertsmithError
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.route import Body, JsonRoute
-from bertsmith.serve.work import USAGE, Work
+from bertsmith.serve.service import USAGE, ModelService
 
 MOST = 4  # queries that are answered at once
 
 
-class Index(Protocol):
+class SearchIndex(Protocol):
     """The interface of an index, as implemented by `bertsmith.search.Index`."""
 
     def search(self, query: str, top: int = ...) -> Any:
@@ -28,17 +28,17 @@ class Index(Protocol):
     def problem(self) -> str | None:
         """Why the index cannot be searched now; None if it can."""
 
-    def reader(self) -> Index:
+    def reader(self) -> SearchIndex:
         """Another handle of the same index, which answers at the same time."""
 
 
 class Readers:
     """An index with several handles: as many queries are answered at once as there are cores."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: SearchIndex) -> None:
         count = min(MOST, os.cpu_count() or 1)
         self.index = index
-        self.idle: SimpleQueue[Index] = SimpleQueue()
+        self.idle: SimpleQueue[SearchIndex] = SimpleQueue()
         for handle in [index, *(index.reader() for _ in range(1, count))]:
             self.idle.put(handle)
         self.threads = ThreadPoolExecutor(count, thread_name_prefix="search")
@@ -67,7 +67,7 @@ class SearchBody(Body):
     top: Annotated[int, Field(ge=1, le=100)] = 10
 
 
-def search_routes(work: Work, readers: Readers | None) -> APIRouter:
+def search_routes(service: ModelService, readers: Readers | None) -> APIRouter:
     """/search, where there is an index."""
     router = APIRouter(route_class=JsonRoute, tags=["bertsmith"])
     if readers is None:
@@ -76,7 +76,7 @@ def search_routes(work: Work, readers: Readers | None) -> APIRouter:
     @router.post("/search")
     async def search(body: SearchBody) -> dict[str, Any]:
         """The best passages of the indexed documents."""
-        work.check([body.query])
+        service.check([body.query])
         try:
             hits = await readers.search(body.query, body.top)
         except BertsmithError as error:

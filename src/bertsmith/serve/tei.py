@@ -17,7 +17,7 @@ from bertsmith.serve.cohere import CohereRerank
 from bertsmith.serve.models import ServedModel
 from bertsmith.serve.own import TokenSimilarityBody
 from bertsmith.serve.route import Body, Filled, Loose, ModelName, Read, Truncate, either, routes
-from bertsmith.serve.work import USAGE, Work
+from bertsmith.serve.service import USAGE, ModelService
 from bertsmith.tasks.classifying import activation, raw, softmax, vote
 from bertsmith.tasks.use import Call, listed
 
@@ -57,12 +57,12 @@ class TeiEmbed(TeiBody):
     pooling: Literal["mean", "cls"] | None = None
     read: Read = False
 
-    async def respond(self, work: Work) -> Any:
+    async def respond(self, service: ModelService) -> Any:
         """A vector for every input."""
-        served = work.pick(self.model, "embed")
-        vectors = await work.embed(
+        served = service.pick(self.model, "embed")
+        vectors = await service.embed(
             served,
-            await work.texts(served, self.inputs),
+            await service.texts(served, self.inputs),
             pooling=self.pooling,
             normalise=self.normalize is not False,
             long=self.long,
@@ -77,11 +77,11 @@ class TeiEmbedAll(TeiBody):
 
     inputs: Input
 
-    async def respond(self, work: Work) -> Any:
+    async def respond(self, service: ModelService) -> Any:
         """A vector for every token of every input."""
-        served = work.pick(self.model, "embed")
-        texts = await work.texts(served, self.inputs)
-        rows = await work.states(served, texts, special=True, long=self.long)
+        served = service.pick(self.model, "embed")
+        texts = await service.texts(served, self.inputs)
+        rows = await service.states(served, texts, special=True, long=self.long)
         return [one.vectors[0] for one in rows]
 
 
@@ -91,13 +91,13 @@ class TeiPredict(TeiBody):
     inputs: str | Pair | Filled[Pair]
     raw_scores: bool = False
 
-    async def respond(self, work: Work) -> Any:
+    async def respond(self, service: ModelService) -> Any:
         """Labels with scores, best first."""
-        served = work.pick(self.model, "classify")
+        served = service.pick(self.model, "classify")
         single = isinstance(self.inputs, str) or isinstance(self.inputs[0], str)
         rows: Any = [listed(self.inputs)] if single else self.inputs  # type: ignore[arg-type]
         how = "none" if self.raw_scores else None
-        ranked = await label_scores(work, served, rows, how, self.long)
+        ranked = await label_scores(service, served, rows, how, self.long)
         return ranked[0] if single else ranked
 
 
@@ -110,11 +110,11 @@ class TeiRerank(TeiBody):
     return_text: bool = False
     read: Read = False
 
-    async def respond(self, work: Work) -> Any:
+    async def respond(self, service: ModelService) -> Any:
         """Texts by relevance, best first."""
-        served, texts = work.reranker(self.model), self.texts
+        served, texts = service.reranker(self.model), self.texts
         queries = [self.query] * len(texts)
-        scores = await work.relevance(
+        scores = await service.relevance(
             served, queries, texts, long=self.long, raw_scores=self.raw_scores
         )
         ranked = []
@@ -144,13 +144,13 @@ class TeiSimilarity(Loose):
     inputs: Sentences
     parameters: SimilarityParameters | None = None
 
-    async def respond(self, work: Work) -> list[float]:
+    async def respond(self, service: ModelService) -> list[float]:
         """Cosines of a sentence and others."""
-        served = work.pick(self.model, "embed")
+        served = service.pick(self.model, "embed")
         texts = [self.inputs.source_sentence, *self.inputs.sentences]
         how = self.parameters or SimilarityParameters()
         start = served.prompt(how.prompt_name)
-        vectors = await work.embed(served, texts, normalise=True, long=how.long, prompt=start)
+        vectors = await service.embed(served, texts, normalise=True, long=how.long, prompt=start)
         return [float(one) for one in vectors[1:] @ vectors[0]]
 
 
@@ -162,11 +162,11 @@ class TeiTokenize(Loose):
     add_special_tokens: bool = True
     prompt_name: str | None = None
 
-    async def respond(self, work: Work) -> list[list[dict[str, Any]]]:
+    async def respond(self, service: ModelService) -> list[list[dict[str, Any]]]:
         """Tokens with the characters that they stand for."""
-        served, texts = work.pick(self.model, "embed"), listed(self.inputs)
-        work.begin(served, texts)
-        work.check(texts)
+        served, texts = service.pick(self.model, "embed"), listed(self.inputs)
+        service.begin(served, texts)
+        service.check(texts)
         start, tokenizer = served.prompt(self.prompt_name) or "", served.bert.tokenizer
 
         def tokens(text: str) -> list[dict[str, Any]]:
@@ -183,7 +183,7 @@ class TeiTokenize(Loose):
                 for number, (begin, end), source in rows
             ]
 
-        rows = await work.call(sum(map(len, texts)), lambda: [*map(tokens, texts)])
+        rows = await service.call(sum(map(len, texts)), lambda: [*map(tokens, texts)])
         USAGE.get().tokens += sum(map(len, rows))
         return rows
 
@@ -195,22 +195,26 @@ class TeiDecode(Loose):
     ids: Ids | Filled[Ids]
     skip_special_tokens: bool = True
 
-    async def respond(self, work: Work) -> list[str]:
+    async def respond(self, service: ModelService) -> list[str]:
         """The texts of token ids."""
-        served = work.pick(self.model, "embed")
+        served = service.pick(self.model, "embed")
         rows: Any = [self.ids] if isinstance(self.ids[0], int) else self.ids
-        work.begin(served, ())
-        work.check([""] * len(rows))
+        service.begin(served, ())
+        service.check([""] * len(rows))
         decode, skip = served.bert.tokenizer.decode, self.skip_special_tokens
         size = sum(map(len, rows))
-        return await work.call(size, lambda: [decode(row, skip_special=skip) for row in rows])
+        return await service.call(size, lambda: [decode(row, skip_special=skip) for row in rows])
 
 
 async def label_scores(
-    work: Work, served: ServedModel, rows: Sequence[list[str]], how: str | None, long: str | None
+    service: ModelService,
+    served: ServedModel,
+    rows: Sequence[list[str]],
+    how: str | None,
+    long: str | None,
 ) -> list[list[dict[str, Any]]]:
     """The labels of each text or pair with their scores, best first; `how` makes logits scores."""
-    work.check([text for row in rows for text in row])
+    service.check([text for row in rows for text in row])
     labels = served.bert.checkpoint.labels
     usual = torch.sigmoid if len(labels) == 1 else activation(served.bert.checkpoint)
     activate = usual if how is None else ACTIVATIONS[how]
@@ -220,13 +224,13 @@ async def label_scores(
         texts = [rows[number][0] for number in numbers]
         pairs = [rows[number][1] for number in numbers] if size == 2 else None
         call = Call(vote, (texts, pairs, activate), texts, pairs or ())
-        for number, scores in zip(numbers, await work.run(served, call, long), strict=True):
+        for number, scores in zip(numbers, await service.run(served, call, long), strict=True):
             named = [{"score": s, "label": name} for s, name in zip(scores, labels, strict=True)]
             ranked[number] = sorted(named, key=lambda one: -one["score"])
     return [ranked[number] for number in range(len(rows))]
 
 
-def tei_routes(work: Work) -> APIRouter:
+def tei_routes(service: ModelService) -> APIRouter:
     """Return the routes of TEI that the models support; /embed is shared with our own."""
     bodies = {
         "/embed_all": TeiEmbedAll,
@@ -234,21 +238,21 @@ def tei_routes(work: Work) -> APIRouter:
         "/similarity": either(lambda keys: "inputs" in keys, TeiSimilarity, TokenSimilarityBody),
         "/tokenize": TeiTokenize,
         "/decode": TeiDecode,
-        **({"/predict": TeiPredict} if "classify" in work.models.can else {}),
+        **({"/predict": TeiPredict} if "classify" in service.models.can else {}),
     }
-    router = routes("text-embeddings-inference", work, bodies)
+    router = routes("text-embeddings-inference", service, bodies)
 
     @router.get("/info")
     async def info() -> dict[str, Any]:
         """The model of the address, else the first one, and the server's limits."""
-        models = work.models
+        models = service.models
         served = models.named(named) if (named := NAMED.get()) else next(iter(models))
-        return _described(served, work.settings.max_inputs)
+        return _described(served, service.settings.max_inputs)
 
     @router.get("/metrics", response_model=None)
     async def metrics() -> Response:
         """Metrics for Prometheus."""
-        content, kind = work.metrics.text()
+        content, kind = service.metrics.text()
         return Response(content, media_type=kind)
 
     return router

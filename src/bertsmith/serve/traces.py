@@ -9,7 +9,7 @@ from typing import Any
 
 from bertsmith import __version__
 from bertsmith.errors import BertsmithError
-from bertsmith.serve.work import Usage
+from bertsmith.serve.service import Usage
 
 NANO = 1_000_000_000
 LAST = 3.0  # seconds to send the last spans

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.route import Loose, ModelName, Read, Truncate, routes
-from bertsmith.serve.work import USAGE, Work
+from bertsmith.serve.service import USAGE, ModelService
 from bertsmith.tasks.classifying import ClassifyRequest
 from bertsmith.tasks.use import Texts, listed
 
@@ -46,10 +46,10 @@ class VllmClassify(VllmBody):
 
     input: Texts
 
-    async def respond(self, work: Work) -> dict[str, Any]:
+    async def respond(self, service: ModelService) -> dict[str, Any]:
         """The label of every text and the probabilities of all labels, in their order."""
-        served = work.pick(self.model, "classify")
-        rows = await work.ask(served, "classify", ClassifyRequest(inputs=self.input), self.long)
+        served = service.pick(self.model, "classify")
+        rows = await service.ask(served, "classify", ClassifyRequest(inputs=self.input), self.long)
         labels = served.bert.checkpoint.labels
         data = []
         for index, row in enumerate(rows):
@@ -65,18 +65,18 @@ class VllmScore(VllmBody):
     text_1: Texts
     text_2: Texts
 
-    async def respond(self, work: Work) -> dict[str, Any]:
+    async def respond(self, service: ModelService) -> dict[str, Any]:
         """How relevant the second texts are to the first."""
-        served = work.reranker(self.model)
+        served = service.reranker(self.model)
         one, two = listed(self.text_1), listed(self.text_2)
         one = one * len(two) if len(one) == 1 else one
         if len(one) != len(two):
             raise ServeError(400, f"{len(one)} texts cannot be scored with {len(two)}")
-        scores = await work.relevance(served, one, two, long=self.long)
+        scores = await service.relevance(served, one, two, long=self.long)
         data = [{"index": n, "object": "score", "score": s} for n, s in enumerate(scores)]
         return self.answer("score", served.name, data)
 
 
-def vllm_routes(work: Work) -> APIRouter:
+def vllm_routes(service: ModelService) -> APIRouter:
     """/score; /classify is shared with the server's own route."""
-    return routes("vLLM", work, dict.fromkeys(("/score", "/v1/score"), VllmScore))
+    return routes("vLLM", service, dict.fromkeys(("/score", "/v1/score"), VllmScore))

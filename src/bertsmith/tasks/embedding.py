@@ -10,7 +10,7 @@ from pydantic import Field
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
-from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.run import InferencePass, Steps
 from bertsmith.infer.texts import listed_strings
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Model
@@ -49,7 +49,7 @@ def embed(
 
     total = np.zeros((len(texts), bert.checkpoint.config.width), dtype=np.float32)
     weight = np.zeros((len(texts), 1), dtype=np.float32)
-    pooled = yield EncoderPass(windows, compute, ("embed", pool))
+    pooled = yield InferencePass(windows, compute, ("embed", pool))
     for window, vector in zip(windows, pooled, strict=True):
         total[window.number] += vector.numpy() * len(window.ids)
         weight[window.number] += len(window.ids)

@@ -11,7 +11,7 @@ from pydantic import Field
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import EncoderTask, LoadedModel, positive
-from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.run import InferencePass, Steps
 from bertsmith.infer.spans import trimmed
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Model
@@ -97,7 +97,7 @@ def fill_mask(bert: LoadedModel, texts: Sequence[str], top: int) -> Steps[list[l
 
     results: list[list[Guess]] = [[] for _ in texts]
     counts = [0] * len(texts)
-    ranks = yield EncoderPass(windows, compute, ("masked_lm", top))
+    ranks = yield InferencePass(windows, compute, ("masked_lm", top))
     for window, ranked_masks in zip(windows, ranks, strict=True):
         number = window.number
         for row, ranked in zip(window.masks, ranked_masks, strict=True):

@@ -16,7 +16,7 @@ from bertsmith.batch import Batch
 from bertsmith.checkpoint import Checkpoint
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
-from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.run import InferencePass, Steps
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Model
 from bertsmith.tasks.classification.reading import READING
@@ -182,7 +182,7 @@ def _by_masks(
         return found
 
     scores, weights = torch.zeros(2, len(encoded), len(spelled))
-    outputs = yield EncoderPass(windows, compute, ("labels", *map(tuple, spelled), template))
+    outputs = yield InferencePass(windows, compute, ("labels", *map(tuple, spelled), template))
     for window, values in zip(windows, outputs, strict=True):
         places = own[len(window.masks)]
         size = float(max(1, len(window.tokens)))

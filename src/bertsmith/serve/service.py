@@ -1,4 +1,4 @@
-"""The work behind every route: texts → encoder passes in shared batches → results."""
+"""The service behind every route: texts → encoder passes in shared batches → results."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Usage:
 USAGE: ContextVar[Usage] = ContextVar("usage")
 
 
-class Work:
+class ModelService:
     """All models, with the operations that routes share."""
 
     def __init__(
@@ -105,7 +105,7 @@ class Work:
         return await self.run(served, USES[verb].call(served.bert, request), long)
 
     async def run(self, served: ServedModel, call: Call, long: str | None = None) -> Any:
-        """Do the work of a request in shared batches."""
+        """Run a request in shared batches."""
         usage = self.begin(served, [*call.texts, *call.seconds])
         self.check([*call.texts, *call.seconds], call.prompt)
         if call.letters > MOST_LETTERS:
