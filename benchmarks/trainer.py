@@ -16,7 +16,7 @@ import numpy as np
 import transformers
 from transformers import Trainer, TrainingArguments
 
-from bertsmith.finetuning import Settings
+from bertsmith.finetuning import RunSettings
 from bertsmith.tasks.answering.task import token_span
 from bertsmith.tasks.dataset import Dataset
 
@@ -143,7 +143,7 @@ def run(
     start: Path,
     train: Dataset[Any],
     dev: Dataset[Any],
-    settings: Settings,
+    settings: RunSettings,
     *,
     dtype: str,
     seed: int,

@@ -411,7 +411,7 @@ def affordable(given: argparse.Namespace) -> dict[str, int]:
 
 def train(given: argparse.Namespace) -> bool:
     """Train the student, or continue; False if the time was up before the end."""
-    from bertsmith.finetuning.work import Work
+    from bertsmith.finetuning.work import PartialFolder
 
     out = given.work / given.name
     if out.exists():
@@ -430,7 +430,7 @@ def train(given: argparse.Namespace) -> bool:
             out,
             cache=given.work / "vectors",
             dev=given.data / "glue_stsb" / "dev.tsv.xz",
-            resume=Work.of(out).folder.exists(),
+            resume=PartialFolder.of(out).folder.exists(),
             watch=Clock(),
             **affordable(given),
         )

@@ -28,7 +28,7 @@ Shown = TypeVar("Shown")
 
 
 @dataclass(frozen=True, repr=False)
-class Finetuned(finetuning.Result):
+class Finetuned(finetuning.FinetuningResult):
     """The result of fine-tuning, with the model of the best run."""
 
     @property
@@ -38,7 +38,7 @@ class Finetuned(finetuning.Result):
 
 
 @dataclass(frozen=True, repr=False)
-class DistilledBert(distilling.Distilled):
+class DistilledBert(distilling.DistillationResult):
     """The result of a distillation, with the student."""
 
     @property

@@ -12,7 +12,7 @@ from bertsmith.cli.declare import option, options_of, takes
 from bertsmith.compare import compare
 from bertsmith.corpus import prepare
 from bertsmith.errors import SettingError
-from bertsmith.finetuning import Settings
+from bertsmith.finetuning import RunSettings
 from bertsmith.settings import declared, picked, setting
 from bertsmith.settings.comparing import ComparisonSettings
 from bertsmith.settings.corpus import CorpusSettings as CorpusSettings
@@ -65,7 +65,7 @@ def test_shared_options_come_together() -> None:
 
 def test_every_setting_is_declared_once(run: Run) -> None:
     names = [*declared(FinetuningSettings)]
-    assert list(Settings.model_fields) == names
+    assert list(RunSettings.model_fields) == names
     assert set(names) <= {*signature(bs.finetune).parameters}
     assert {*declared(CorpusSettings)} <= {*signature(prepare).parameters}
     shown = " ".join(run("finetune", "--help").out.split())

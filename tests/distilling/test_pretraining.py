@@ -165,7 +165,7 @@ def test_what_cannot_be(prepared: Path, tmp_path: Path) -> None:
     refused(heads, recipe="minilm", changes=[*QUICK, SMALL, "teacher.relation_heads=5"])
     refused("it has 4 layers", changes=[*QUICK, "teacher.layer=9"])
     refused("train.compile", changes=[*QUICK, "train.compile=true", "objectives.relations=1"])
-    refused("change its keys with --set", epochs=3)
+    refused("change its keys with changes=", epochs=3)
     refused("unknown key", changes=["teacher.modle=a"])
     refused("lower data.length", changes=["data.length=500"])
     refused("increasing numbers", layers=[9])

@@ -207,7 +207,7 @@ def test_what_cannot_be(base: Base, made: Maker, write: Write, tmp_path: Path) -
         ({"pieces": 5}, "for learning vectors"),
         ({"also": [teacher]}, "for learning vectors"),
         ({"combine": "sum"}, "combine must be join or average"),
-        ({"to": "static", "layers": 1}, "cannot be combined with --layers"),
+        ({"to": "static", "layers": 1}, "cannot be combined with layers"),
         ({"epochs": 0}, "epochs"),
         ({"nonsense": 1}, "unknown setting"),
     ]

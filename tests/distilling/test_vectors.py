@@ -17,7 +17,7 @@ from bertsmith import BertsmithError
 from bertsmith.distilling.pieces import pieces_of
 from bertsmith.distilling.vectors import Teachers
 from bertsmith.finetuning import tuning
-from bertsmith.finetuning.history import Nobody
+from bertsmith.finetuning.history import SilentCallback
 from bertsmith.infer.opening import open_model
 from finetuning.conftest import Write, texts
 from tasks.models import LINES, Made, Maker
@@ -177,7 +177,7 @@ def test_a_resumed_run_keeps_the_vectors_of_its_teacher(
 
     monkeypatch.setattr(Teachers, "vectors", counted)
 
-    class Stopping(Nobody):
+    class Stopping(SilentCallback):
         def step(self, done: int, total: int, loss: float) -> None:
             if done == total - 1:
                 raise KeyboardInterrupt

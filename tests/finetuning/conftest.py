@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bertsmith.finetuning.history import History
-from bertsmith.finetuning.settings import Settings
+from bertsmith.finetuning.settings import RunSettings
 from bertsmith.finetuning.tuning import Tuning
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.tasks.training import Sample, Training
@@ -25,7 +25,7 @@ def train(
     bert: LoadedModel,
     training: Training,
     samples: Sequence[Sample],
-    settings: Settings,
+    settings: RunSettings,
     look: Callable[[], dict[str, float]] | None,
 ) -> History:
     """Train a model on samples; afterwards it has the weights of the best epoch."""

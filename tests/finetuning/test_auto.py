@@ -11,9 +11,9 @@ import pytest
 
 from bertsmith import BertsmithError, load
 from bertsmith.finetuning import Splits, finetune, settings_for
-from bertsmith.finetuning.auto import WORDS, Candidate, Choice, Limit, OutOfTime, auto_notes
-from bertsmith.finetuning.history import Nobody
-from bertsmith.finetuning.plan import Plan
+from bertsmith.finetuning.auto import WORDS, Candidate, Limit, ModelSelection, OutOfTime, auto_notes
+from bertsmith.finetuning.history import SilentCallback
+from bertsmith.finetuning.plan import TrainingPlan
 from bertsmith.infer.loaded import pick_device
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.task import Prediction
@@ -28,7 +28,7 @@ LONG = 10_000  # minutes: enough on any machine
 TEXT = "the old river flows Paris number 3"
 
 
-class Told(Nobody):
+class Told(SilentCallback):
     """Keeps what was said, and which files were there."""
 
     def __init__(self, out: Path) -> None:
@@ -151,20 +151,20 @@ def test_as_many_epochs_as_the_time_allows(
     monkeypatch.setattr("bertsmith.finetuning.auto.monotonic", Clock())
     monkeypatch.setattr("bertsmith.finetuning.auto.WARM_BATCH", 12)
     compared = choice(base, write, 24)
-    way = Candidate("any", Choice._contrastive, str(base().folder))
+    way = Candidate("any", ModelSelection._contrastive, str(base().folder))
     if epochs:
-        Choice._contrastive(compared, way, compared.data, seconds)
+        ModelSelection._contrastive(compared, way, compared.data, seconds)
     else:
         with pytest.raises(OutOfTime):
-            Choice._contrastive(compared, way, compared.data, seconds)
+            ModelSelection._contrastive(compared, way, compared.data, seconds)
     assert (way.settings.epochs if way.settings else 0) == epochs
 
 
-def choice(base: Base, write: Write, count: int) -> Choice:
+def choice(base: Base, write: Write, count: int) -> ModelSelection:
     data = read_data(write("train.jsonl", labelled(count)))
     settings, ranks = settings_for("classification", metric="accuracy"), Ranks(pick_device("cpu"))
-    plan = Plan(base().folder, Splits(data), settings, None, None, ranks)  # type: ignore[arg-type]
-    return Choice(plan, 1, lambda line: None)
+    plan = TrainingPlan(base().folder, Splits(data), settings, None, None, ranks)  # type: ignore[arg-type]
+    return ModelSelection(plan, 1, lambda line: None)
 
 
 @pytest.mark.parametrize(("count", "fewer", "better"), [(16, 1, True), (400, 40, False)])

@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 
 from bertsmith import BertsmithError, load
 from bertsmith.finetuning import Interrupted, finetune
-from bertsmith.finetuning.average import Weights, averaged
-from bertsmith.finetuning.result import Run
-from bertsmith.finetuning.settings import Settings
+from bertsmith.finetuning.average import WeightSnapshots, averaged
+from bertsmith.finetuning.result import TrainingRun
+from bertsmith.finetuning.settings import RunSettings
 from bertsmith.train.distributed import Ranks
 from finetuning.conftest import FAST, Write, labelled
 from finetuning.test_resume import Stopper
@@ -29,7 +29,10 @@ class Scored:
 
     def __init__(self, target: float, values: dict[int, float]) -> None:
         self.model = torch.nn.Linear(1, 1, bias=False)
-        self.target, self.weights = target, Weights(Ranks.alone(torch.device("cpu")), None, 9)
+        self.target, self.weights = (
+            target,
+            WeightSnapshots(Ranks.alone(torch.device("cpu")), None, 9),
+        )
         self.scores = {}
         for number, value in values.items():
             self.model.weight.data.fill_(value)
@@ -47,8 +50,8 @@ class Scored:
     def best(self) -> Any:
         number = max(self.scores, key=lambda one: self.scores[one])
         self.model.weight.data.copy_(self.weights.read(number)["weight"])
-        settings, model = Settings(metric="accuracy"), SimpleNamespace(model=self.model)
-        run = Run(settings, SimpleNamespace(), {}, model)
+        settings, model = RunSettings(metric="accuracy"), SimpleNamespace(model=self.model)
+        run = TrainingRun(settings, SimpleNamespace(), {}, model)
         return replace(run, dev=self.look(), scores={"dev": self.look().scores})
 
 

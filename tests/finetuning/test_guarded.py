@@ -223,7 +223,7 @@ def test_a_signal_in_an_epoch_loses_no_step(
     finetune(folder, file, tmp_path / "whole", **settings)
     with monkeypatch.context() as patch:
         signalled(patch, at)
-        with pytest.raises(Interrupted, match="the same command with --resume continues"):
+        with pytest.raises(Interrupted, match="the same command with resume=True continues"):
             finetune(folder, file, out, **settings)
     assert [path.name for path in states(tmp_path)] == [
         f"step-{at - 3 * ('head_epochs' in more) - 1:08}"
@@ -267,7 +267,7 @@ def test_a_signal_is_heard_at_the_end_of_an_epoch(
     watch = Ender({"evaluation": 0, "last step": 6, "last epoch": -2}[when], signal.SIGTERM)
     with monkeypatch.context() as patch:
         patch.setattr(plan, "_evaluated", evaluated)
-        with pytest.raises(Interrupted, match="--resume continues"):
+        with pytest.raises(Interrupted, match="resume=True continues"):
             finetune(folder, file, out, watch=watch, **settings)
     assert watch.steps == 6
     assert [path.name for path in states(tmp_path)] == ["step-00000006"]

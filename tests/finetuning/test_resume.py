@@ -69,7 +69,7 @@ def test_resuming_gives_the_same_model(
     settings |= {"dev": file, "test": file}
     finetune(folder, file, tmp_path / "whole", **settings)
     out = tmp_path / "out"
-    with pytest.raises(Interrupted, match="--resume continues"):
+    with pytest.raises(Interrupted, match="resume=True continues"):
         finetune(folder, file, out, watch=Stopper(at), **settings)
     first = json.loads((out / "report.json").read_text())
     assert first["interrupted"]
@@ -117,7 +117,9 @@ def test_what_cannot_be_resumed(made: Maker, write: Write, tmp_path: Path) -> No
     with pytest.raises(Interrupted):
         finetune(folder, file, out, watch=Stopper(3), **settings)
     for _ in range(2):  # with the best epoch so far, and without
-        with pytest.raises(BertsmithError, match="an interrupted run; continue it with --resume"):
+        with pytest.raises(
+            BertsmithError, match="an interrupted run; continue it with resume=True"
+        ):
             finetune(folder, file, out, **settings)
         rmtree(out, ignore_errors=True)
     with pytest.raises(BertsmithError, match="started with epochs 3, not 4; use the same options"):
@@ -140,7 +142,7 @@ def test_an_epoch_that_was_shown_is_stored(made: Maker, write: Write, tmp_path: 
 
     folder, file, out = made("bert", "Model").folder, write("t.jsonl", labelled(16)), tmp_path / "o"
     settings: dict[str, Any] = {"epochs": 2, "batch_size": 8, "hold_out": 0}
-    with pytest.raises(Interrupted, match="and the same command with --resume continues"):
+    with pytest.raises(Interrupted, match="and the same command with resume=True continues"):
         finetune(folder, file, out, watch=Shown(0), **settings)
     told: list[int] = []
     Shown.epoch = lambda self, row: told.append(row["epoch"])  # type: ignore[method-assign]
@@ -176,7 +178,7 @@ def test_an_older_model_stays_until_the_new_one_is_whole(
     with pytest.raises(Interrupted, match="is as it was before"):
         finetune(folder, file, out, watch=Stopper(3), **again)
     assert weights(out) == before
-    with pytest.raises(BertsmithError, match="an older model; use --resume with --overwrite"):
+    with pytest.raises(BertsmithError, match="an older model; use resume=True with overwrite=True"):
         finetune(folder, file, out, resume=True, **{**again, "overwrite": False})
     finetune(folder, file, out, resume=True, **again)
     assert weights(out) != before

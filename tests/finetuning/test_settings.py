@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertsmith import BertsmithError
-from bertsmith.finetuning.settings import Settings, check_seeds, settings_for
+from bertsmith.finetuning.settings import RunSettings, check_seeds, settings_for
 from bertsmith.tasks.registry import TASKS
 
 
@@ -61,7 +61,7 @@ def test_values_of_numpy_and_numbers_of_layers() -> None:
 
 
 @given(
-    st.sampled_from(sorted(Settings.model_fields)),
+    st.sampled_from(sorted(RunSettings.model_fields)),
     st.one_of(
         st.integers(),
         st.floats(),

@@ -19,7 +19,7 @@ from bertsmith import BertsmithError
 from bertsmith.batch import Batch, Layout
 from bertsmith.finetuning import settings_for, tuning
 from bertsmith.finetuning.batches import padded_lengths
-from bertsmith.finetuning.learner import Learner, PaddedInputs, _kernel
+from bertsmith.finetuning.learner import PaddedInputs, TaskLoss, _kernel
 from bertsmith.finetuning.setup import open_fresh
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
@@ -150,7 +150,7 @@ def test_what_is_not_a_number_changes_nothing(base: Base, write: Write) -> None:
     training = task_named("classification").training(read_data(file), settings)
     bert = open_fresh(base().folder, training, settings, "cpu")
     samples = training.samples(bert, training.dataset.gold())
-    padded, learner = PaddedInputs(bert, training, half=False), Learner(bert.model, training)
+    padded, learner = PaddedInputs(bert, training, half=False), TaskLoss(bert.model, training)
     train = tuning.Tuning(bert, training, samples, settings)._train_part(settings, 100)
     run = CapturedStep(learner, optimizer_for(learner, train), bert.device)
     items = [item for sample in samples for item in sample]

@@ -16,7 +16,7 @@ from bertsmith import BertsmithError, load
 from bertsmith.checkpoint.dense import Dense
 from bertsmith.finetuning import finetune, settings_for
 from bertsmith.finetuning.batches import TaskBatch, batch_of, shuffled_batches
-from bertsmith.finetuning.learner import Learner
+from bertsmith.finetuning.learner import TaskLoss
 from bertsmith.finetuning.setup import open_fresh
 from bertsmith.foreign import read_json
 from bertsmith.tasks.embedding import embed
@@ -216,7 +216,7 @@ def gradients_of(bert: Any, training: Training, example: TaskBatch, cached: int)
     bert.model.train()
     bert.model.zero_grad()
     torch.manual_seed(1)
-    loss, _ = Learner(bert.model, training, cached=cached)(example, {})
+    loss, _ = TaskLoss(bert.model, training, cached=cached)(example, {})
     loss.backward()
     grads = {n: p.grad.clone() for n, p in bert.model.named_parameters() if p.grad is not None}
     return float(loss.detach()), grads

@@ -16,7 +16,7 @@ from bertsmith.batch import Batch
 from bertsmith.bert import Bert
 from bertsmith.finetuning import finetune, settings_for
 from bertsmith.finetuning.batches import TaskBatch, batch_of, filled
-from bertsmith.finetuning.learner import Learner
+from bertsmith.finetuning.learner import TaskLoss
 from bertsmith.finetuning.setup import open_fresh
 from bertsmith.tasks.answering.task import AnsweringTraining
 from bertsmith.tasks.evaluate import evaluate
@@ -175,7 +175,7 @@ def test_fillers_cost_nothing(kind: str, base: Base, write: Write, tmp_path: Pat
     example = TaskBatch(batch, training.targets(items), 2.0, batch.layout.total)
     with torch.no_grad():
         (plain, _), (full, _) = (
-            Learner(bert.model, training, step)(example, {}) for step in (1, 64)
+            TaskLoss(bert.model, training, step)(example, {}) for step in (1, 64)
         )
     assert float(full) == pytest.approx(float(plain), rel=1e-5)
 

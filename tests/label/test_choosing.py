@@ -9,7 +9,7 @@ import pytest
 from bertsmith.label import labelling, texts_to_label
 from bertsmith.label.choosing import chosen, fraction
 from bertsmith.label.learner import doubt
-from bertsmith.settings.labelling import Settings
+from bertsmith.settings.labelling import LabellingSettings
 from bertsmith.tasks.task import Prediction
 
 DRAWS = np.random.default_rng(0)
@@ -71,7 +71,7 @@ def test_doubt() -> None:
 def test_a_model_learns_between_batches(tmp_path: Path) -> None:
     out = tmp_path / "labels.jsonl"
     names = ["money", "post"]
-    settings = Settings(batch=8, held_out=0.25)
+    settings = LabellingSettings(batch=8, held_out=0.25)
     more: dict[str, Any] = {"task": "classification", "labels": names, "settings": settings}
     with labelling(ROWS, out, **more) as session:
         session.refresh()

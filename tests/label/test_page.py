@@ -21,9 +21,9 @@ from bertsmith.label import Session, labelling
 from bertsmith.serve.gate import State
 from bertsmith.serve.labelling import labelling_app
 from bertsmith.serve.run import config, listen
-from bertsmith.settings.labelling import Settings
+from bertsmith.settings.labelling import LabellingSettings
 from bertsmith.settings.serving import LOOPBACK
-from bertsmith.settings.serving import Settings as Serving
+from bertsmith.settings.serving import LabellingSettings as Serving
 
 TEXTS = [{"text": f"message {number}"} for number in range(12)]
 
@@ -39,7 +39,7 @@ def served(
     out: Path, data: Any, labels: list[str], task: str = "classification", **more: Any
 ) -> Iterator[tuple[Session, str]]:
     """A session behind a server in a thread."""
-    settings = Settings(**{"order": "random", "held_out": 0.0, **more})
+    settings = LabellingSettings(**{"order": "random", "held_out": 0.0, **more})
     with labelling(data, out, task=task, labels=labels, settings=settings) as session:
         app = labelling_app(session, Serving(hosts=LOOPBACK), State())
         listener = listen("127.0.0.1", 0)

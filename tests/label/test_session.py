@@ -13,7 +13,7 @@ import pytest
 import bertsmith as bs
 from bertsmith.label import Session, agreement, labelling, texts_to_label
 from bertsmith.label.session import Conflict
-from bertsmith.settings.labelling import Settings
+from bertsmith.settings.labelling import LabellingSettings
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.splits import read_splits
 
@@ -25,7 +25,7 @@ RANDOM = {"order": "random"}
 @contextmanager
 def session(out: Path, data: Any = TEXTS, labels: Any = LABELS, **more: Any) -> Iterator[Session]:
     task = more.pop("task", "classification")
-    settings = Settings(**{**RANDOM, **more})
+    settings = LabellingSettings(**{**RANDOM, **more})
     with labelling(data, out, task=task, labels=labels, settings=settings) as opened:
         yield opened
 
@@ -313,7 +313,7 @@ def test_numbers_are_asked_for_as_labels_of_scores(tmp_path: Path) -> None:
 
 def test_texts_to_label_at_random(tmp_path: Path) -> None:
     out = tmp_path / "labels.jsonl"
-    settings = Settings(order="random")
+    settings = LabellingSettings(order="random")
     more: dict[str, Any] = {"task": "classification", "labels": LABELS, "settings": settings}
     rows = texts_to_label(TEXTS, out, 5, **more)
     assert [set(row) >= {"row_id", "line", "split", "text"} for row in rows] == [True] * 5

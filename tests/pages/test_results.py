@@ -4,8 +4,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from bertsmith.distilling.result import Distilled
-from bertsmith.finetuning.result import Result, Run
+from bertsmith.distilling.result import DistillationResult
+from bertsmith.finetuning.result import FinetuningResult, TrainingRun
 from bertsmith.tasks.answering.task import Answer, Answers
 from bertsmith.tasks.classifying import Classification
 from bertsmith.tasks.filling import Guess, Guesses
@@ -36,8 +36,8 @@ def guess(token: str, score: float, mask: int = 0) -> Guess:
     return Guess(token, score, "", 1, mask)
 
 
-def run(scores: dict[str, dict[str, float] | None]) -> Run:
-    return Run(settings=None, history=None, scores=scores)  # type: ignore[arg-type]
+def run(scores: dict[str, dict[str, float] | None]) -> TrainingRun:
+    return TrainingRun(settings=None, history=None, scores=scores)  # type: ignore[arg-type]
 
 
 SIDE = {"layers": 9, "width": 320, "parameters": 15_700_000}
@@ -53,11 +53,13 @@ SHOWN = {
         ["7", "8"],
     ),
     "run": (
-        Result(EVIL, "accuracy", run({"dev": {"accuracy": 0.5}, "test": {"accuracy": 0.4}})),
+        FinetuningResult(
+            EVIL, "accuracy", run({"dev": {"accuracy": 0.5}, "test": {"accuracy": 0.4}})
+        ),
         ["dev", "test", "0.5000", "0.4000"],
     ),
     "distilled": (
-        Distilled(
+        DistillationResult(
             None,  # type: ignore[arg-type]
             {
                 "teacher": SIDE,

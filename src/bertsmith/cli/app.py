@@ -103,7 +103,8 @@ class Verbs(TyperGroup):
             if not stop.args:
                 _say("interrupted")
             elif FIRST:
-                typer.echo(f"\nbertsmith: {stop}", err=True)
+                message = BertsmithError(*stop.args).for_command_line()
+                typer.echo(f"\nbertsmith: {message}", err=True)
             raise typer.Exit(130) from None
 
     def list_commands(self, ctx: Any) -> list[str]:

@@ -19,7 +19,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.files import finite
 
 if TYPE_CHECKING:
-    from bertsmith.finetuning.benchmarks import Row
+    from bertsmith.finetuning.benchmarks import BenchmarkRow
     from bertsmith.finetuning.trials import Trial
 
 DATA = argument(
@@ -114,7 +114,7 @@ class SeedProgress(TrainingProgress):
         typer.echo(f"\r{line:70}" if self.live else line, err=True)
 
 
-def _show(rows: Iterator[Row], as_json: bool, average: bool = False) -> None:
+def _show(rows: Iterator[BenchmarkRow], as_json: bool, average: bool = False) -> None:
     """One table. What is absent is named, and there is no average over what is not there."""
     from bertsmith.finetuning.benchmarks import by_task
 
@@ -141,7 +141,7 @@ def _show(rows: Iterator[Row], as_json: bool, average: bool = False) -> None:
             shared.note(f"{row.task}: {row.note}")
 
 
-def _show_table(rows: Sequence[Row]) -> None:
+def _show_table(rows: Sequence[BenchmarkRow]) -> None:
     """A line for each score; over several seeds its median first."""
     scores = [(row, name, one) for row in rows for name, one in row.scores.items()]
     several = any(one.count > 1 for _, _, one in scores)

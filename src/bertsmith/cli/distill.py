@@ -16,7 +16,7 @@ from bertsmith.numbers import parse_whole
 from bertsmith.settings.distilling import DistillationSettings
 
 if TYPE_CHECKING:
-    from bertsmith.distilling import Distilled
+    from bertsmith.distilling import DistillationResult
 
 # Settings of fine-tuning that mean the same here.
 NAMES = (
@@ -78,7 +78,7 @@ def _layers(text: str | None) -> int | list[int] | None:
     return whole[0] if "," not in text else whole
 
 
-def _show(result: Distilled) -> None:
+def _show(result: DistillationResult) -> None:
     content = result.content
     tasks.show_table(("", "teacher", "student"), content["table"])
     for split, one in (content.get("comparison") or {}).items():

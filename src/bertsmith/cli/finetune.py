@@ -18,7 +18,7 @@ from bertsmith.numbers import parse_number, parse_whole
 from bertsmith.settings.finetuning import FinetuningSettings, TrialSettings
 
 if TYPE_CHECKING:
-    from bertsmith.finetuning import Result
+    from bertsmith.finetuning import FinetuningResult
     from bertsmith.tasks.splits import Splits
 
 
@@ -173,7 +173,7 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _show(result: Result, told: Collection[str]) -> None:
+def _show(result: FinetuningResult, told: Collection[str]) -> None:
     """Show scores, and the notes that were not told before."""
     assert result.out is not None
     kept = result.kept

@@ -13,11 +13,11 @@ from bertsmith.cli import tasks
 from bertsmith.cli.declare import argument, flag, option, options_of, takes
 from bertsmith.cli.serve import access
 from bertsmith.errors import BertsmithError
-from bertsmith.settings.labelling import Settings
+from bertsmith.settings.labelling import LabellingSettings
 
 
 @takes(tasks.COLUMNS, "columns")
-@takes(options_of(Settings), "settings")
+@takes(options_of(LabellingSettings), "settings")
 def label(
     data: Path = argument(..., "A file of texts, or of rows that the task reads."),
     out: Path = option(..., "The file of labels, .jsonl; it is made, or continued."),
@@ -59,7 +59,7 @@ def label(
         "task": task,
         "labels": names,
         "model": model,
-        "settings": Settings(**settings),
+        "settings": LabellingSettings(**settings),
     }
     more |= {"ledger": ledger, **tasks.reading(columns)}
     if count is not None:

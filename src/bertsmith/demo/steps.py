@@ -24,7 +24,7 @@ from bertsmith.demo.labels import DemoData, Sentence, parted, write_table, write
 from bertsmith.explorer import film
 from bertsmith.explorer.film import load_step
 from bertsmith.files import write_text
-from bertsmith.finetuning import Result, Splits, finetune
+from bertsmith.finetuning import FinetuningResult, Splits, finetune
 from bertsmith.pages.runs.run import PretrainingRun, read_run
 from bertsmith.tasks.evaluate import Evaluation
 from bertsmith.tasks.read import read_data
@@ -242,7 +242,7 @@ class DemoTuning:
 
     def _finetuned(
         self, model: str | Path, data: Path | Splits, out: Path | None, **settings: Any
-    ) -> tuple[Result, Evaluation]:
+    ) -> tuple[FinetuningResult, Evaluation]:
         settings |= {"learning_rate": RATE, "layer_decay": 1.0, "max_length": self.budget.length}
         result = finetune(model, data, out, device="cpu", progress=self.progress, **settings)
         assert result.kept.test is not None  # there is test data

@@ -3,8 +3,8 @@
 bertsmith.distill("my-model", out="vectors", to="static")   # seconds, without data
 """
 
-from bertsmith.distilling.result import Distilled
+from bertsmith.distilling.result import DistillationResult
 from bertsmith.distilling.run import distill
 from bertsmith.distilling.static import to_static
 
-__all__ = ["Distilled", "distill", "to_static"]
+__all__ = ["DistillationResult", "distill", "to_static"]

@@ -9,12 +9,12 @@ from typing import Any
 
 from bertsmith.checkpoint import locate, read_config
 from bertsmith.corpus.manifest import NAME as MANIFEST
-from bertsmith.distilling.result import Distilled, rows
+from bertsmith.distilling.result import DistillationResult, rows
 from bertsmith.distilling.speed import compare_speed, random_texts, size_of
 from bertsmith.distilling.task import chosen_layers
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite, write_json
-from bertsmith.finetuning.work import Interrupted
+from bertsmith.finetuning.work import RESUME, Interrupted
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.opening import open_model
 from bertsmith.objectives import MaskedTokens, MultiObjective
@@ -62,14 +62,14 @@ def taught_recipe(
 
 def distill_text(
     recipe: Recipe, out: Path, *, resume: bool = False, show: Any = None, log: LoggerNames = ()
-) -> Distilled:
+) -> DistillationResult:
     """Pre-train a student by a recipe with a teacher; the student is in `out`/model at the end."""
     summary = pretrain(recipe, out, resume=resume, show=show, log=log)
     if not summary["finished"]:
-        raise Interrupted(f"stopped at step {summary['steps']}; --resume continues")
+        raise Interrupted(f"stopped at step {summary['steps']}; {RESUME} continues")
     student = open_model(out / "model", progress=False)
     if os.environ.get("RANK", "0") != "0":  # the first of several processes measures it
-        return Distilled(student, {"kind": "pretraining"}, out / "model")
+        return DistillationResult(student, {"kind": "pretraining"}, out / "model")
     teacher = open_model(recipe.teacher.model, progress=False)
     content: dict[str, Any] = {
         "kind": "pretraining",
@@ -84,7 +84,7 @@ def distill_text(
     }
     content["table"] = [list(row) for row in rows(content)]
     write_json(out / "distill.json", finite(content))
-    return Distilled(student, content, out / "model")
+    return DistillationResult(student, content, out / "model")
 
 
 def _held_out(recipe: Recipe, teacher: LoadedModel, student: LoadedModel) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from bertsmith.pages.results import score_table
 
 
 @dataclass(frozen=True, repr=False)
-class Distilled:
+class DistillationResult:
     """A student with the content of its distill.json."""
 
     student: LoadedModel

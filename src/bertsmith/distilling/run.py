@@ -10,21 +10,27 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.distilling.pretraining import distill_text, is_corpus, taught_recipe
-from bertsmith.distilling.result import Distilled, rows, write_distilled
+from bertsmith.distilling.result import DistillationResult, rows, write_distilled
 from bertsmith.distilling.speed import compare_speed, random_texts, size_of
 from bertsmith.distilling.static import WIDTH, Projection, to_static, token_frequencies
-from bertsmith.distilling.task import Student, TaskDistillation, demand_distillable, teacher_splits
+from bertsmith.distilling.task import (
+    STATIC,
+    Student,
+    TaskDistillation,
+    demand_distillable,
+    teacher_splits,
+)
 from bertsmith.distilling.vectors import Teachers, VectorDistillation, headless, read_plain
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.files import writing
 from bertsmith.finetuning.defaults import chosen_settings, default_settings, with_metric
-from bertsmith.finetuning.history import Watcher
-from bertsmith.finetuning.plan import Plan, logs_of
-from bertsmith.finetuning.result import Run
+from bertsmith.finetuning.history import TrainingCallback
+from bertsmith.finetuning.plan import TrainingPlan, logs_of
+from bertsmith.finetuning.result import TrainingRun
 from bertsmith.finetuning.run import carry_out
-from bertsmith.finetuning.settings import Settings, settings_for
+from bertsmith.finetuning.settings import RunSettings, settings_for
 from bertsmith.finetuning.trials import model_sum
-from bertsmith.finetuning.work import Work, check_out
+from bertsmith.finetuning.work import PartialFolder, check_out
 from bertsmith.folders import reserved
 from bertsmith.infer.loaded import LoadedModel, pick_device
 from bertsmith.infer.opening import open_model
@@ -53,10 +59,10 @@ def distill(
     dtype: str = "float32",
     overwrite: bool = False,
     resume: bool = False,
-    watch: Watcher | None = None,
+    watch: TrainingCallback | None = None,
     log: LoggerNames = (),
     **given: Any,
-) -> Distilled:
+) -> DistillationResult:
     """Train a smaller or faster student of a teacher, and measure it beside the teacher.
 
     `to="static"` computes static vectors, without data or tuned on it. Otherwise the student keeps
@@ -65,7 +71,7 @@ def distill(
     (`learn="task"`, soft targets at a `temperature`; `labels` is the weight of the labels in the
     file), or its vectors (`learn="vectors"`), together with those of further teachers (`also`) and
     of `pieces` of the texts. `reading` has options of `open_data`; further
-    arguments are those of `finetuning.Settings`.
+    arguments are those of `finetuning.RunSettings`.
 
     With a corpus from `prepare`, the student is pre-trained with a `recipe` ("distilbert", "minilm"
     or a file); `changes` overrides keys of the recipe, and `out` is the folder of the run. `log`
@@ -76,21 +82,22 @@ def distill(
     if own.recipe is not None or is_corpus(data):
         if out is None or data is None or own.to == "static":
             raise BertsmithError(
-                "a recipe needs a corpus that `bertsmith prepare` wrote, and --out"
+                f"a recipe needs a corpus that `bertsmith prepare` wrote, and {setting('out')}"
             )
         scored = own.dev is not None or own.test is not None
         if given or scored or own.learn is not None:
+            example = setting("changes", ["train.steps=100"], "--set train.steps=100")
             names = ", ".join([*given, *["dev or test"] * scored]) or "learn"
-            raise BertsmithError(
-                f"a recipe sets {names}: change its keys with --set train.steps=100"
-            )
+            raise BertsmithError(f"a recipe sets {names}: change its keys with {example}")
         changes, student, layers = own.changes or (), own.student, own.layers
         made = taught_recipe(teacher, data, own.recipe, changes, student=student, layers=layers)
         return distill_text(made, Path(out), resume=resume, show=own.show, log=log)
     if own.changes:
-        raise BertsmithError("--set changes keys of a recipe, which needs a prepared corpus")
+        raise BertsmithError(
+            f"{setting('changes', option='--set')} is for a recipe, which needs a prepared corpus"
+        )
     if data is None and own.to != "static":
-        raise BertsmithError("give texts to learn from: a file, or --to static, which needs none")
+        raise BertsmithError(f"give texts to learn from: a file, or {STATIC}, which needs none")
     if out is not None:
         check_out(out, overwrite, resume)
     ranks = Ranks(pick_device(device))
@@ -99,7 +106,7 @@ def distill(
         if dtype != "float32" and data is not None:
             given["dtype"] = dtype  # of the student's training: the teacher's outputs stay exact
         place = None if out is None else Path(out)
-        cache = None if place is None else Work.of(place).folder
+        cache = None if place is None else PartialFolder.of(place).folder
         if own.cache is not None:
             cache = Path(own.cache)
             with writing(cache):
@@ -107,7 +114,8 @@ def distill(
         asked = Asked(teacher, opened, data, own, reading or {}, ranks, watch, cache, given, logged)
         if own.to == "static":
             if own.layers is not None or own.student is not None:
-                raise BertsmithError("--to static cannot be combined with --layers or --student")
+                names = f"{setting('layers')} or {setting('student')}"
+                raise BertsmithError(f"{STATIC} cannot be combined with {names}")
             return asked.static(place, overwrite, resume)
         chosen, task = Student.of(opened, teacher, own.student, own.layers), task_of(opened)
         if (own.learn or ("vectors" if task.head is None else "task")) == "vectors":
@@ -129,12 +137,12 @@ class Asked:
     own: DistillationSettings
     reading: dict[str, Any]
     ranks: Ranks
-    watch: Watcher | None
+    watch: TrainingCallback | None
     cache: Path | None  # folder that keeps the teachers' vectors
     given: dict[str, Any]
     logged: dict[str, Any]  # loggers and the place of their files
 
-    def task(self, student: Student, task: Task) -> Plan:
+    def task(self, student: Student, task: Task) -> TrainingPlan:
         """Task distillation: the teacher's predictions for texts are learned."""
         demand_distillable(self.teacher, student, task)
         own = self.own
@@ -157,7 +165,7 @@ class Asked:
 
     def vectors(
         self, student: Student, project: Any = None, texts: Any = None, **defaults: Any
-    ) -> Plan:
+    ) -> TrainingPlan:
         """Vectors: those that the teacher gives to texts are learned."""
         own = self.own
         train, held = texts or read_plain(self.data, own.pieces, **self.reading)
@@ -193,16 +201,16 @@ class Asked:
     def plan(
         self,
         way: TaskDistillation | VectorDistillation,
-        settings: Settings,
+        settings: RunSettings,
         notes: Sequence[str] = (),
-    ) -> Plan:
+    ) -> TrainingPlan:
         """Fine-tuning in which the student learns from its teacher."""
 
-        def compared(kept: Run) -> dict[str, Any]:
+        def compared(kept: TrainingRun) -> dict[str, Any]:
             way.teacher.ranks = None  # one process compares them
             return way.compared(kept)
 
-        return Plan(
+        return TrainingPlan(
             way.student.start,
             way.splits,
             settings,
@@ -216,7 +224,7 @@ class Asked:
             **self.logged,
         )
 
-    def static(self, out: Path | None, overwrite: bool, resume: bool) -> Distilled:
+    def static(self, out: Path | None, overwrite: bool, resume: bool) -> DistillationResult:
         """Static vectors; with text, they are weighted by its frequencies and tuned on it."""
         teacher, texts, counts = self.teacher, None, None
         own = self.own
@@ -252,13 +260,13 @@ class Asked:
             with reserved(out):
                 write_distilled(vectors, content, out, overwrite)
         self.ranks.barrier()
-        return Distilled(vectors, content, out)
+        return DistillationResult(vectors, content, out)
 
 
-def _run(plan: Plan, out: Path | None, overwrite: bool, resume: bool) -> Distilled:
+def _run(plan: TrainingPlan, out: Path | None, overwrite: bool, resume: bool) -> DistillationResult:
     """Train the student, and write it where it is asked for."""
     result = carry_out(plan, out, overwrite, resume)
-    return Distilled(result.bert, result.extras["distillation"], out, list(result.notes))
+    return DistillationResult(result.bert, result.extras["distillation"], out, list(result.notes))
 
 
 def _opened(model: str | Path, ranks: Ranks, dtype: str | None = None) -> LoadedModel:

@@ -13,9 +13,9 @@ from bertsmith.checkpoint import check_layers, keep_layers, read, read_config, s
 from bertsmith.distilling.result import rows
 from bertsmith.distilling.soft import SoftTraining, demand_one_output, same_tokens
 from bertsmith.distilling.speed import compare_speed, size_of
-from bertsmith.errors import BertsmithError
-from bertsmith.finetuning.result import Run
-from bertsmith.finetuning.settings import Settings
+from bertsmith.errors import BertsmithError, setting
+from bertsmith.finetuning.result import TrainingRun
+from bertsmith.finetuning.settings import RunSettings
 from bertsmith.finetuning.setup import find_encoder, open_fresh, ready
 from bertsmith.finetuning.trials import model_sum
 from bertsmith.infer.loaded import LoadedModel
@@ -29,6 +29,7 @@ from bertsmith.tasks.splits import Splits, split_off
 from bertsmith.tasks.task import Task
 from bertsmith.tasks.training import Training
 
+STATIC = setting("to", "static")
 Pair = tuple[str, Evaluation, Evaluation]  # of a file: its split, then teacher and student
 NO_DEV = (
     "there is no labelled dev file: scores on dev are the share of the teacher's predictions that"
@@ -72,7 +73,7 @@ class Student:
         source = "the teacher" if self.model is None else f"the model {Path(self.model).name}"
         return f"layers {', '.join(map(str, self.layers))} of {source}" if self.layers else source
 
-    def open(self, training: Training, settings: Settings, device: torch.device) -> LoadedModel:
+    def open(self, training: Training, settings: RunSettings, device: torch.device) -> LoadedModel:
         """The student with the head of a task, before its first step."""
         if self.made is not None:
             return self.made()
@@ -110,11 +111,11 @@ class Distillation:
         teacher, layers = self.student.teacher, self.student.layers
         return {"teacher": model_sum(teacher), "layers": list(layers)}
 
-    def open(self, training: Training, settings: Settings, device: torch.device) -> LoadedModel:
+    def open(self, training: Training, settings: RunSettings, device: torch.device) -> LoadedModel:
         """The student before its first step."""
         return self.student.open(training, settings, device)
 
-    def pairs(self, kept: Run) -> list[Pair]:
+    def pairs(self, kept: TrainingRun) -> list[Pair]:
         """The evaluations of teacher and student on each file that has labels."""
         files = ("dev", kept.dev, self.splits.dev), ("test", kept.test, self.splits.test)
         return [
@@ -125,7 +126,7 @@ class Distillation:
 
     def report(
         self,
-        kept: Run,
+        kept: TrainingRun,
         about: dict[str, Any],
         settings: dict[str, Any],
         pairs: Sequence[Pair],
@@ -159,7 +160,7 @@ class TaskDistillation(Distillation):
     label_weight: float
     pseudo: bool  # is the dev data labelled by the teacher, too?
 
-    def learn(self, train: Dataset[Any], settings: Settings) -> SoftTraining:
+    def learn(self, train: Dataset[Any], settings: RunSettings) -> SoftTraining:
         """The teacher's outputs, and with a weight the labels of the file."""
         base = task_named(train.task).training(train, settings)
         return SoftTraining(base, self.teacher, self.temperature, self.label_weight)
@@ -169,7 +170,7 @@ class TaskDistillation(Distillation):
         warm, weight = self.temperature, self.label_weight
         return super().same() | {"temperature of the teacher": warm, "weight of labels": weight}
 
-    def compared(self, kept: Run) -> dict[str, Any]:
+    def compared(self, kept: TrainingRun) -> dict[str, Any]:
         """The student beside its teacher: the content of distill.json."""
         task, pairs = task_named(self.splits.train.task), self.pairs(kept)
         texts = (self.splits.test or self.splits.dev or self.splits.train).examples
@@ -280,7 +281,7 @@ def demand_known(teacher: LoadedModel, dataset: Dataset[Any]) -> None:
 def demand_distillable(teacher: LoadedModel, student: Student, task: Task) -> None:
     """Refuse a teacher without a task head, and a student with other tokens where they matter."""
     if task.head is None:
-        raise BertsmithError("the teacher has no task head: distil its vectors, or --to static")
+        raise BertsmithError(f"the teacher has no task head: distil its vectors, or {STATIC}")
     if student.model is not None:
         if not same_tokens(teacher, open_model(student.model, progress=False)):
             demand_one_output(task)

@@ -21,11 +21,11 @@ from bertsmith.distilling.pieces import pieces_of
 from bertsmith.distilling.speed import compare_speed
 from bertsmith.distilling.static import principal_components
 from bertsmith.distilling.task import Distillation
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.examples.draw import shuffled
 from bertsmith.files import atomic
-from bertsmith.finetuning.result import Run
-from bertsmith.finetuning.settings import Settings
+from bertsmith.finetuning.result import TrainingRun
+from bertsmith.finetuning.settings import RunSettings
 from bertsmith.finetuning.trials import model_sum
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.windows import Window
@@ -183,11 +183,11 @@ class VectorDistillation(Distillation):
     further: tuple[str, ...] = ()  # the names of further teachers
     width: int | None = None  # of the student's vectors
 
-    def learn(self, train: Dataset[Any], settings: Settings) -> TeacherVectors:
+    def learn(self, train: Dataset[Any], settings: RunSettings) -> TeacherVectors:
         """The teachers' vectors."""
         return TeacherVectors(train, settings, self.teachers, self.loss, self.project)
 
-    def open(self, training: Training, settings: Settings, device: torch.device) -> LoadedModel:
+    def open(self, training: Training, settings: RunSettings, device: torch.device) -> LoadedModel:
         """The student before its first step."""
         student = super().open(training, settings, device)
         most, width = self.teachers.width, student.vector_width
@@ -197,7 +197,7 @@ class VectorDistillation(Distillation):
             raise BertsmithError(f"the student (width {width}) is wider than its teacher ({most})")
         if width != student.vector_width:
             if settings.parallel == "fsdp":
-                raise BertsmithError("vectors of another width are trained with --parallel ddp")
+                raise BertsmithError(f"vectors of another width need {setting('parallel', 'ddp')}")
             add_projection(student, width, settings.seed)
         return student
 
@@ -207,7 +207,7 @@ class VectorDistillation(Distillation):
         others = [model_sum(one) for one in self.further]
         return super().same() | own | {"further teachers": [*others, self.teachers.combine]}
 
-    def compared(self, kept: Run) -> dict[str, Any]:
+    def compared(self, kept: TrainingRun) -> dict[str, Any]:
         """The student beside its teacher: the content of distill.json."""
         student = kept.bert
         settle_projection(student)

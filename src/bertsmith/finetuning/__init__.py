@@ -4,21 +4,21 @@ bertsmith.finetune("bert-base-uncased", "reviews.csv", "model")   # guesses the 
 """
 
 from bertsmith.finetuning.frozen import CrossFit, FastLearner, FrozenEncoder
-from bertsmith.finetuning.result import Result, Run
+from bertsmith.finetuning.result import FinetuningResult, TrainingRun
 from bertsmith.finetuning.run import finetune
-from bertsmith.finetuning.settings import Settings, settings_for
+from bertsmith.finetuning.settings import RunSettings, settings_for
 from bertsmith.finetuning.work import Interrupted
 from bertsmith.tasks.splits import Splits, read_splits, split_off
 
 __all__ = [
     "CrossFit",
     "FastLearner",
+    "FinetuningResult",
     "FrozenEncoder",
     "Interrupted",
-    "Result",
-    "Run",
-    "Settings",
+    "RunSettings",
     "Splits",
+    "TrainingRun",
     "finetune",
     "read_splits",
 ]

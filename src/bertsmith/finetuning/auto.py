@@ -24,10 +24,10 @@ from bertsmith.batch import Batch
 from bertsmith.checkpoint import locate, read_sentence
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.frozen import FastLearner, FrozenEncoder, StoredVectors, last_inputs
-from bertsmith.finetuning.history import History, Nobody
-from bertsmith.finetuning.plan import Plan
-from bertsmith.finetuning.result import Run
-from bertsmith.finetuning.settings import Settings, rate_for
+from bertsmith.finetuning.history import History, SilentCallback
+from bertsmith.finetuning.plan import TrainingPlan
+from bertsmith.finetuning.result import TrainingRun
+from bertsmith.finetuning.settings import RunSettings, rate_for
 from bertsmith.finetuning.tuning import Tuning
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.intervals import drawn_weights
@@ -63,7 +63,7 @@ class OutOfTime(Exception):  # noqa: N818 - nobody sees it
     """A training would not end in time."""
 
 
-class Limit(Nobody):
+class Limit(SilentCallback):
     """Ends a training after so many seconds, and before that after its first steps."""
 
     def __init__(self, seconds: float, steps: float = math.inf) -> None:
@@ -122,19 +122,19 @@ class Candidate:
     writable: bool = True  # as a model directory
     predictions: dict[int, Prediction] = field(default_factory=dict)  # by the example's number
     seconds: float = 0.0
-    settings: Settings | None = None  # of a slow way, with as many epochs as the time allows
+    settings: RunSettings | None = None  # of a slow way, with as many epochs as the time allows
     note: str = "no time left"  # where there are no predictions
     score: float = -math.inf
     estimate: float = -math.inf  # the score that is expected, by which candidates are compared
 
 
-Chosen = tuple[Run, dict[str, Any]]  # the model as a run, and what was compared
+Chosen = tuple[TrainingRun, dict[str, Any]]  # the model as a run, and what was compared
 
 
-class Choice:
+class ModelSelection:
     """The comparison of all candidates on the same folds."""
 
-    def __init__(self, plan: Plan, minutes: float, tell: Callable[[str], None]) -> None:
+    def __init__(self, plan: TrainingPlan, minutes: float, tell: Callable[[str], None]) -> None:
         self.plan, self.tell, self.began = plan, tell, monotonic()
         self.end = self.began + 60 * minutes
         self.data = labelled(plan.splits.train)
@@ -353,7 +353,7 @@ class Choice:
         seconds = monotonic() - self.began
         history = History(examples=len(self.data), seconds=seconds)
         settings = best.settings or self.plan.settings.changed(epochs=1, keep="last")
-        run = Run(settings, history, scores, bert, dev, test)
+        run = TrainingRun(settings, history, scores, bert, dev, test)
         content = {
             "chosen": best.name,
             "metric": self.metric,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.errors import BertsmithError
-from bertsmith.finetuning.result import Run
+from bertsmith.finetuning.result import TrainingRun
 from bertsmith.tasks.evaluate import Evaluation, compare
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.state import Checkpoints
@@ -25,7 +25,7 @@ EPOCHS = 5  # of one run: as many of the last scored ones may be averaged
 Look = Callable[[], Evaluation]
 
 
-class Weights:
+class WeightSnapshots:
     """Trained weights of seeds or epochs by their number, on disk if a run can be continued."""
 
     def __init__(self, ranks: Ranks, folder: Path | None, most: int) -> None:
@@ -65,8 +65,8 @@ class Weights:
 
 
 def averaged(
-    run: Run, weights: Weights, scores: Mapping[int, float], of: str, look: Look
-) -> tuple[Run, dict[str, Any]]:
+    run: TrainingRun, weights: WeightSnapshots, scores: Mapping[int, float], of: str, look: Look
+) -> tuple[TrainingRun, dict[str, Any]]:
     """The best average of the weights, if its score is higher than that of the best run.
 
     Returns the run, and for the report what was tried. `look` scores the run's model as it is;

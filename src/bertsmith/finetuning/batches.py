@@ -15,7 +15,7 @@ from bertsmith.batch import Batch, Layout
 from bertsmith.examples.division import balance, divide
 from bertsmith.examples.draw import shuffled
 from bertsmith.examples.example import StepPlan
-from bertsmith.finetuning.settings import Settings
+from bertsmith.finetuning.settings import RunSettings
 from bertsmith.infer.run import grouped
 from bertsmith.tasks.training import Sample, Targets, Training, TrainingItem
 from bertsmith.train.captured import Inputs
@@ -55,7 +55,7 @@ class PaddedBatch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class PlannedBatch:
     """Items that pass through the model at once; their weight is that of the whole step."""
 
     items: Sequence[TrainingItem]
@@ -77,7 +77,7 @@ class Epochs:
         self,
         training: Training,
         samples: Sequence[Sample],
-        settings: Settings,
+        settings: RunSettings,
         budget: int,
         *,
         name: str = "epoch",
@@ -104,7 +104,7 @@ class Epochs:
             whole = [group for share in shares for group in share]
             shares = [[group or whole[0][:1] for group in share] for share in shares]
         parts = [
-            [Part(group, weight, whole, rank) for group in share]
+            [PlannedBatch(group, weight, whole, rank) for group in share]
             for rank, share in enumerate(shares)
         ]
         return StepPlan(position, position + 1, parts, useful)
@@ -126,12 +126,12 @@ class Epochs:
             parts, useful = divide(lengths, ranks=ranks, micro_tokens=self.budget)
         return [[[items[n] for n in one] for one in share] for share in parts], useful
 
-    def spare(self, plan: StepPlan) -> Part:
+    def spare(self, plan: StepPlan) -> PlannedBatch:
         """One item of the step, for ranks that have none."""
         part = max((one for share in plan.micro_batches for one in share), key=len)
         return replace(part, items=part.items[:1])
 
-    def make(self, part: Part) -> TaskBatch | PaddedBatch:
+    def make(self, part: PlannedBatch) -> TaskBatch | PaddedBatch:
         """The batch of some items, with their targets."""
         items, tokens = part.items, sum(item.tokens for item in part.items)
         if self.captured is not None:
@@ -146,7 +146,7 @@ class Epochs:
 
 
 def shuffled_batches(
-    training: Training, samples: Sequence[Sample], settings: Settings, name: str, epoch: int
+    training: Training, samples: Sequence[Sample], settings: RunSettings, name: str, epoch: int
 ) -> Iterator[list[Sample]]:
     """The samples of one epoch in a random order, which is a function of the seed.
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from bertsmith.data.folders import find_splits
 from bertsmith.errors import BertsmithError
-from bertsmith.finetuning import Settings, Splits, finetune, settings_for, split_off
+from bertsmith.finetuning import RunSettings, Splits, finetune, settings_for, split_off
 from bertsmith.finetuning.defaults import (
     FACTOR,
     LEAST_STEPS,
@@ -23,7 +23,7 @@ from bertsmith.finetuning.defaults import (
     may_leave_muon,
     settings_by_steps,
 )
-from bertsmith.finetuning.history import Watcher
+from bertsmith.finetuning.history import TrainingCallback
 from bertsmith.finetuning.settings import check_seeds
 from bertsmith.finetuning.trials import Trial, TrialFile, sum_of
 from bertsmith.infer.loaded import pick_device
@@ -45,7 +45,7 @@ TUNED = (
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchmarkRow:
     """One task: what was scored, how often, and how well; or why it was not."""
 
     task: str
@@ -60,7 +60,7 @@ class Row:
         return fmean(one.median for one in self.scores.values())
 
 
-def by_task(rows: Iterable[Row]) -> dict[str, float]:
+def by_task(rows: Iterable[BenchmarkRow]) -> dict[str, float]:
     """Each task's one number; of a task with two dev files their mean, as GLUE has it."""
     means: dict[str, list[float]] = {}
     for row in rows:
@@ -69,7 +69,7 @@ def by_task(rows: Iterable[Row]) -> dict[str, float]:
     return {task: fmean(values) for task, values in means.items()}
 
 
-class Audience(Watcher, Protocol):
+class BenchmarkCallback(TrainingCallback, Protocol):
     """A callback for the progress of a benchmark."""
 
     def begin(self, task: str, seed: int) -> None:
@@ -81,10 +81,10 @@ class Audience(Watcher, Protocol):
 
 def run_glue(
     model: str | Path, folder: str | Path, tasks: Sequence[str] = (), **options: Any
-) -> Iterator[Row]:
+) -> Iterator[BenchmarkRow]:
     """The tasks of GLUE in a folder; those that are not there come with the reason.
 
-    `options` are those of `Trainer`.
+    `options` are those of `BenchmarkTrainer`.
     """
     unknown = set(tasks) - set(GLUE)
     if unknown:
@@ -94,23 +94,23 @@ def run_glue(
     if not set(chosen) & set(here):
         raise BertsmithError(f"{folder}: there is no task of GLUE in it ({', '.join(chosen)})")
     goals = {name: (GLUE[name].task, GLUE[name].metrics) for name in chosen}
-    trainer = Trainer(model, goals, **options)
+    trainer = BenchmarkTrainer(model, goals, **options)
     for name in chosen:
         if name not in here:
-            yield Row(name, note="absent: no folder of it")
+            yield BenchmarkRow(name, note="absent: no folder of it")
             continue
         try:
             train = read_glue(here[name], name, "train")
             dev, *more = (read_glue(here[name], name, split) for split in GLUE[name].dev)
         except BertsmithError as error:
-            yield Row(name, note=f"absent: {error}")
+            yield BenchmarkRow(name, note=f"absent: {error}")
             continue
         yield from trainer.rows(name, Splits(train, dev, more[0] if more else None))
 
 
 def run_squad(
     model: str | Path, folder: str | Path, *, version: str = "", **options: Any
-) -> Iterator[Row]:
+) -> Iterator[BenchmarkRow]:
     """SQuAD v1.1 and v2.0; without a training file, on a split of the dev file by articles."""
     files = squad_files(Path(folder))
     chosen = [version] if version else sorted({found for found, _ in files})
@@ -118,10 +118,10 @@ def run_squad(
         wanted = " or ".join(f"dev-v{one}.json" for one in ([version] if version else VERSIONS))
         raise BertsmithError(f"{folder}: there is no {wanted} in it")
     goals = {f"squad v{one}": (ANSWERING.name, ("exact", "f1")) for one in chosen}
-    trainer = Trainer(model, goals, **options)
+    trainer = BenchmarkTrainer(model, goals, **options)
     for one in chosen:
         if (one, "dev") not in files:
-            yield Row(f"squad v{one}", note="absent: no dev file of it")
+            yield BenchmarkRow(f"squad v{one}", note="absent: no dev file of it")
             continue
         dev, note = read_data(files[one, "dev"], ANSWERING.name), ""
         if (one, "train") in files:
@@ -134,7 +134,7 @@ def run_squad(
             yield replace(row, note="; ".join(filter(None, (note, tuned, row.note))))
 
 
-def run_conll(model: str | Path, folder: str | Path, **options: Any) -> Iterator[Row]:
+def run_conll(model: str | Path, folder: str | Path, **options: Any) -> Iterator[BenchmarkRow]:
     """Tagged sentences in a folder: entities of CoNLL-2003, or parts of speech of a treebank."""
     folder = Path(folder)
     if not folder.is_dir():
@@ -146,13 +146,13 @@ def run_conll(model: str | Path, folder: str | Path, **options: Any) -> Iterator
     test = read_data(files["test"], TAGGING.name) if "test" in files else None
     metrics = ("f1", "precision", "recall") if train.scheme else ("accuracy",)
     goals = {folder.name: (TAGGING.name, metrics)}
-    trainer = Trainer(model, goals, **options)
+    trainer = BenchmarkTrainer(model, goals, **options)
     yield from trainer.rows(folder.name, Splits(train, dev, test))
     if test is None:
-        yield Row(f"{folder.name} (test)", note="absent: no test file")
+        yield BenchmarkRow(f"{folder.name} (test)", note="absent: no test file")
 
 
-class Trainer:
+class BenchmarkTrainer:
     """Trains the tasks of one command, each with every seed, unless a file has its scores."""
 
     def __init__(
@@ -161,7 +161,7 @@ class Trainer:
         goals: Mapping[str, tuple[str, Sequence[str]]],
         seeds: int = 1,
         limit: int = 0,
-        watch: Audience | None = None,
+        watch: BenchmarkCallback | None = None,
         device: str | None = None,
         out: str | Path | None = None,
         **given: Any,
@@ -187,7 +187,7 @@ class Trainer:
             recorded = {name: self._recorded(name) for name in goals}
             self.file = TrialFile(Path(out), model, recorded)
 
-    def rows(self, name: str, splits: Splits) -> Iterator[Row]:
+    def rows(self, name: str, splits: Splits) -> Iterator[BenchmarkRow]:
         """A row for a task's dev file, and for a second file that is scored."""
         first = splits.train.examples[: self.limit or None]
         splits = replace(splits, train=replace(splits.train, examples=first))
@@ -199,7 +199,7 @@ class Trainer:
             if scores:
                 summed = {metric: over_seeds([one[metric] for one in scores]) for metric in metrics}
                 counts = len(splits.train), int(scores[0]["count"])
-                yield Row(name + ending, summed, *counts)
+                yield BenchmarkRow(name + ending, summed, *counts)
 
     def _recorded(self, name: str) -> dict[str, Any]:
         """What all seeds of a task have in common."""
@@ -235,7 +235,7 @@ class Trainer:
             trials.append(trial)
         return trials
 
-    def _train(self, name: str, splits: Splits, settings: Settings) -> Trial:
+    def _train(self, name: str, splits: Splits, settings: RunSettings) -> Trial:
         if self.watch is not None and self.ranks.first:
             self.watch.begin(name, settings.seed)
         began = time.perf_counter()

@@ -9,7 +9,7 @@ from typing import Any
 
 from bertsmith.checkpoint import read_config, read_notes
 from bertsmith.errors import BertsmithError
-from bertsmith.finetuning.settings import Settings, checked, rate_for, settings_for, spoken
+from bertsmith.finetuning.settings import RunSettings, checked, rate_for, settings_for, spoken
 from bertsmith.finetuning.setup import find_encoder
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.registry import task_named
@@ -39,7 +39,7 @@ def chosen_settings(
     examples: int | None = None,
     swept: Collection[str] = (),
     own: bool = True,
-) -> tuple[Settings, list[str]]:
+) -> tuple[RunSettings, list[str]]:
     """The settings of a run, and notes on those that the data or the model decided.
 
     `examples` are those that are learned from, by default the labelled ones. Nothing is said about
@@ -62,7 +62,7 @@ def chosen_settings(
     return settings, notes
 
 
-def learned_from(train: Dataset[Any], settings: Settings) -> list[Any]:
+def learned_from(train: Dataset[Any], settings: RunSettings) -> list[Any]:
     """The labelled examples of a training file; with `both_orders`, every pair twice."""
     examples = train.gold()
     if not settings.both_orders:
@@ -72,7 +72,7 @@ def learned_from(train: Dataset[Any], settings: Settings) -> list[Any]:
     return examples + [replace(one, text=one.pair, pair=one.text) for one in examples]
 
 
-def with_metric(splits: Splits, settings: Settings) -> Settings:
+def with_metric(splits: Splits, settings: RunSettings) -> RunSettings:
     """The settings with the score that decides, which must be one of the task's."""
     known = task_named(splits.train.task).metrics(splits.train)
     metric = settings.metric or known[0]
@@ -98,12 +98,12 @@ def stored_settings(model: str | Path, given: Mapping[str, Any]) -> dict[str, An
 
 
 def settings_by_steps(
-    settings: Settings,
+    settings: RunSettings,
     task: str,
     examples: int,
     given: Mapping[str, Any],
     defaults: Mapping[str, Any],
-) -> Settings:
+) -> RunSettings:
     """Settings for so many examples: few need more epochs, and AdamW instead of Muon.
 
     Epochs that are given, or that a model names, stay, and so do a given optimizer and rate.
@@ -127,7 +127,7 @@ def fixes_epochs(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
     return given.get("epochs") is not None or "epochs" in defaults
 
 
-def may_leave_muon(settings: Settings, task: Task, given: Mapping[str, Any]) -> bool:
+def may_leave_muon(settings: RunSettings, task: Task, given: Mapping[str, Any]) -> bool:
     """Whether AdamW replaces Muon where there are few steps."""
     chosen = any(given.get(name) is not None for name in ("optimizer", "matrix_learning_rate"))
     return settings.optimizer == "muon" and task.adamw_for_few and not chosen

@@ -9,8 +9,8 @@ from typing import Any
 
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.calibrate import check_guarantee, check_rows, guarantee
-from bertsmith.finetuning.plan import Plan, train_all
-from bertsmith.finetuning.result import Result, Run
+from bertsmith.finetuning.plan import TrainingPlan, train_all
+from bertsmith.finetuning.result import FinetuningResult, TrainingRun
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import evaluate, labelled, scored
 from bertsmith.tasks.registry import task_named
@@ -19,7 +19,7 @@ from bertsmith.tasks.splits import Splits, fold_numbers, folds_of, split_off
 INNER = 0.1  # of a fold's training rows, which choose the epoch
 
 
-def check_folds(plan: Plan) -> None:
+def check_folds(plan: TrainingPlan) -> None:
     """Refuse a dev file, and promises that the rows cannot show."""
     if plan.splits.dev is not None:
         raise BertsmithError("folds score the rows of the training file: leave out the dev file")
@@ -29,7 +29,7 @@ def check_folds(plan: Plan) -> None:
         check_rows(plan.splits.train, wanted.abstain, wanted.coverage)
 
 
-def across_folds(plan: Plan, folds: int) -> Result:
+def across_folds(plan: TrainingPlan, folds: int) -> FinetuningResult:
     """Train and score each fold, then train on all rows for as many epochs as folds took.
 
     The score of a fold chooses nothing: its epoch is chosen by a tenth of the other rows. What is
@@ -40,7 +40,7 @@ def across_folds(plan: Plan, folds: int) -> Result:
     dataset = replace(dataset, known_labels=dataset.labels)
     numbers = _spread(dataset, fold_numbers(dataset, folds, plan.settings.seed))
     say = getattr(plan.watch, "say", lambda line: None)
-    runs: list[Run] = []
+    runs: list[TrainingRun] = []
     examples, predictions = [], []
     for rest, held in folds_of(dataset, numbers):
         say(f"fold {len(runs) + 1} of {max(numbers) + 1}")
@@ -72,10 +72,12 @@ def across_folds(plan: Plan, folds: int) -> Result:
     if alone := numbers.count(-1):
         notes.append(f"{alone:,} rows are in no fold: their labels have no others to learn from")
     metric = plan.settings.metric
-    return Result(dataset.task, metric, kept, [kept], folds=runs, notes=notes, extras=extras)
+    return FinetuningResult(
+        dataset.task, metric, kept, [kept], folds=runs, notes=notes, extras=extras
+    )
 
 
-def _trained(plan: Plan) -> Run:
+def _trained(plan: TrainingPlan) -> TrainingRun:
     """The run of a plan."""
     return deque(train_all(replace(plan, calibration=None)), maxlen=1).pop().kept
 

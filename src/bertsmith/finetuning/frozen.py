@@ -40,7 +40,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.families import family_of
 from bertsmith.finetuning.batches import batch_of
 from bertsmith.finetuning.defaults import with_metric
-from bertsmith.finetuning.settings import Settings, settings_for
+from bertsmith.finetuning.settings import RunSettings, settings_for
 from bertsmith.finetuning.setup import find_encoder, forget_former, limit_length
 from bertsmith.foreign import read_json
 from bertsmith.infer.loaded import LoadedModel, pick_device
@@ -133,7 +133,7 @@ class FastLearner:
     bert: StoredVectors
     task: Task
     training: Training
-    settings: Settings
+    settings: RunSettings
     strength: float  # C, which cross-validation chose
 
     def predictions(self, examples: Sequence[Any]) -> list[Prediction]:
@@ -245,7 +245,7 @@ class FrozenEncoder:
     def fit(
         self,
         dataset: Dataset[Any],
-        settings: Settings | None = None,
+        settings: RunSettings | None = None,
         *,
         strengths: Sequence[float] = STRENGTHS,
         seed: int = 0,
@@ -278,7 +278,7 @@ class FrozenEncoder:
                 parameter.copy_(value)
         return FastLearner(bert, self.task, training, chosen, strength)
 
-    def fits_into(self, dataset: Dataset[Any], settings: Settings, seconds: float) -> bool:
+    def fits_into(self, dataset: Dataset[Any], settings: RunSettings, seconds: float) -> bool:
         """Compute the vectors of a data set, unless that would take longer than so many seconds."""
         if seconds == math.inf:
             return True
@@ -296,7 +296,7 @@ class FrozenEncoder:
     def cross_fit(
         self,
         dataset: Dataset[Any],
-        settings: Settings | None = None,
+        settings: RunSettings | None = None,
         *,
         folds: int = FOLDS,
         seed: int = 0,

@@ -14,7 +14,7 @@ from bertsmith.ledger import Ledger
 from bertsmith.train.state import Progress
 
 
-class Watcher(Protocol):
+class TrainingCallback(Protocol):
     """A callback for the progress of a run."""
 
     def step(self, done: int, total: int, loss: float) -> None:
@@ -24,7 +24,7 @@ class Watcher(Protocol):
         """An epoch is done: its seed, its number, its mean loss, and the scores if there are."""
 
 
-class Nobody:
+class SilentCallback:
     """A watcher that looks away."""
 
     def step(self, done: int, total: int, loss: float) -> None:
@@ -35,19 +35,19 @@ class Nobody:
 
 
 @contextmanager
-def progress_bar(wanted: bool | None) -> Iterator[Watcher]:
+def progress_bar(wanted: bool | None) -> Iterator[TrainingCallback]:
     """A watcher that draws a bar on standard error; by default on a terminal or in a notebook."""
     from rich.console import Console
 
     if wanted is None:
         wanted = sys.stderr.isatty() or Console().is_jupyter
     if not wanted:
-        yield Nobody()
+        yield SilentCallback()
         return
     with bar_of("{task.description}{task.completed} of {task.total} steps") as bar:
         task = bar.add_task("", total=None)
 
-        class Bar(Nobody):
+        class Bar(SilentCallback):
             def step(self, done: int, total: int, loss: float) -> None:
                 bar.update(task, completed=done, total=total, description=f"loss {loss:.4f}, ")
 

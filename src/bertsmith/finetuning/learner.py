@@ -24,7 +24,7 @@ SHORT = 128  # tokens
 SHORTEST = 64  # the least bound on lengths that graphs are captured for
 
 
-class Learner(nn.Module):
+class TaskLoss(nn.Module):
     """Batches are filled up to a multiple of `step` tokens, for kernels that want few sizes.
 
     Batches of more than `cached` tokens pass in parts (0: never). The gradients of a loss over all

@@ -12,15 +12,15 @@ from typing import Any
 import torch
 
 from bertsmith.errors import BertsmithError, SettingError
-from bertsmith.finetuning.average import EPOCHS, Weights, averaged
+from bertsmith.finetuning.average import EPOCHS, WeightSnapshots, averaged
 from bertsmith.finetuning.calibrate import Wanted, calibrate
 from bertsmith.finetuning.defaults import learned_from
-from bertsmith.finetuning.history import Watcher, progress_bar
-from bertsmith.finetuning.result import Run
-from bertsmith.finetuning.settings import Settings
+from bertsmith.finetuning.history import TrainingCallback, progress_bar
+from bertsmith.finetuning.result import TrainingRun
+from bertsmith.finetuning.settings import RunSettings
 from bertsmith.finetuning.setup import forget_former, limit_length
 from bertsmith.finetuning.tuning import Scores, Tuning
-from bertsmith.finetuning.work import Work
+from bertsmith.finetuning.work import PartialFolder
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.ledger import Ledger
 from bertsmith.tasks.dataset import Dataset
@@ -34,18 +34,18 @@ LOGS = ".logs"  # of a folder beside the model
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """What a command trains: one model on one data set, with several seeds or settings."""
 
     model: str | Path
     splits: Splits
-    settings: Settings
-    learn: Callable[[Dataset[Any], Settings], Training]  # how the task is learned
-    open: Callable[[Training, Settings], LoadedModel]  # the model before its first step
+    settings: RunSettings
+    learn: Callable[[Dataset[Any], RunSettings], Training]  # how the task is learned
+    open: Callable[[Training, RunSettings], LoadedModel]  # the model before its first step
     ranks: Ranks  # the processes that train together
     seeds: int = 1
-    grid: tuple[Settings, ...] = ()  # of a sweep
-    watch: Watcher | None = None
+    grid: tuple[RunSettings, ...] = ()  # of a sweep
+    watch: TrainingCallback | None = None
     progress: bool | None = None  # a bar, where there is no `watch`; None: on a terminal
     calibration: Wanted | None = None
     baseline: bool = False  # is the result compared with a baseline?
@@ -55,16 +55,16 @@ class Plan:
     adapter: bool = False  # is only an adapter written, without the model?
     notes: tuple[str, ...] = ()
     same: Mapping[str, Any] = field(default_factory=dict)  # what else must be equal on resume
-    compared: Callable[[Run], dict[str, Any]] | None = None  # a student beside its teacher
+    compared: Callable[[TrainingRun], dict[str, Any]] | None = None  # a student beside its teacher
 
-    def weights(self, work: Work | None) -> Weights | None:
+    def weights(self, work: PartialFolder | None) -> WeightSnapshots | None:
         """What is to be averaged: the weights of seeds, or of the epochs of one."""
         if not self.average:
             return None
         most = self.seeds if self.seeds > 1 else EPOCHS
-        return Weights(self.ranks, None if work is None else work.folder / "weights", most)
+        return WeightSnapshots(self.ranks, None if work is None else work.folder / "weights", most)
 
-    def loggers(self, settings: Settings) -> Loggers:
+    def loggers(self, settings: RunSettings) -> Loggers:
         """The loggers of a run with these settings."""
         if not self.log or self.place is None or not self.ranks.first:
             return Loggers()
@@ -80,23 +80,23 @@ class Plan:
 class Runs:
     """The runs of a command so far. Only the best has its model."""
 
-    best: Run | None = None
-    sweep: tuple[Run, ...] = ()
-    seeds: tuple[Run, ...] = ()
+    best: TrainingRun | None = None
+    sweep: tuple[TrainingRun, ...] = ()
+    seeds: tuple[TrainingRun, ...] = ()
     calibration: dict[str, Any] | None = None  # of the best, once it is calibrated
     average: dict[str, Any] | None = None  # what averages of weights were tried
 
     @property
-    def kept(self) -> Run:
+    def kept(self) -> TrainingRun:
         """The best run."""
         assert self.best is not None
         return self.best
 
-    def better(self, run: Run) -> Runs:
+    def better(self, run: TrainingRun) -> Runs:
         """The same runs, of which this one may be the best."""
         return replace(self, best=run) if self.best is None or run.value > self.best.value else self
 
-    def after(self, run: Run, *, swept: bool = False) -> Runs:
+    def after(self, run: TrainingRun, *, swept: bool = False) -> Runs:
         """The runs with one more of the sweep or of the seeds."""
         one, better = (run.light(),), self.better(run)
         if swept:
@@ -116,12 +116,12 @@ def logs_of(log: LoggerNames, out: str | Path | None) -> Path | None:
 class Stopped(KeyboardInterrupt):
     """A run was interrupted after an epoch; `finish` makes a run of its best epoch."""
 
-    def __init__(self, finish: Callable[[], Run]) -> None:
+    def __init__(self, finish: Callable[[], TrainingRun]) -> None:
         super().__init__()
         self.finish = finish
 
 
-def train_all(plan: Plan, work: Work | None = None) -> Iterator[Runs]:
+def train_all(plan: TrainingPlan, work: PartialFolder | None = None) -> Iterator[Runs]:
     """Train the sweep, then every seed with its best settings; yield the runs after each.
 
     At the end, the best run is calibrated, if that is asked for.
@@ -145,7 +145,7 @@ def train_all(plan: Plan, work: Work | None = None) -> Iterator[Runs]:
     yield calibrated(plan, runs if weights is None else _averaged(plan, runs, weights))
 
 
-def _averaged(plan: Plan, runs: Runs, weights: Weights) -> Runs:
+def _averaged(plan: TrainingPlan, runs: Runs, weights: WeightSnapshots) -> Runs:
     """The runs, of which the best may get averaged weights."""
     metric, kept = plan.settings.metric, runs.kept
     if plan.seeds > 1:
@@ -157,7 +157,7 @@ def _averaged(plan: Plan, runs: Runs, weights: Weights) -> Runs:
     return replace(runs, best=tested(plan, _on_dev(plan, run, run.dev)), average=content)
 
 
-def calibrated(plan: Plan, runs: Runs) -> Runs:
+def calibrated(plan: TrainingPlan, runs: Runs) -> Runs:
     """The runs with the best model calibrated, if that is asked for."""
     kept = runs.kept
     if plan.calibration is None or kept.dev is None:
@@ -174,18 +174,18 @@ def calibrated(plan: Plan, runs: Runs) -> Runs:
 
 
 def train_one(
-    plan: Plan,
-    settings: Settings,
-    work: Work | None,
-    best: Run | None,
+    plan: TrainingPlan,
+    settings: RunSettings,
+    work: PartialFolder | None,
+    best: TrainingRun | None,
     test: bool = False,
-    weights: Weights | None = None,
-) -> Run:
+    weights: WeightSnapshots | None = None,
+) -> TrainingRun:
     """One run, unless it is finished already; `best` is the best before it."""
     ranks = plan.ranks
     stored = None if work is None else ranks.run_on_first(lambda: work.finished(settings))
     if stored is not None:
-        return Run(settings, *stored)
+        return TrainingRun(settings, *stored)
     several = plan.seeds > 1
     run = _trained(plan, settings, work, None if several else weights)
     if weights is not None and several:
@@ -198,8 +198,11 @@ def train_one(
 
 
 def _trained(
-    plan: Plan, settings: Settings, work: Work | None, weights: Weights | None = None
-) -> Run:
+    plan: TrainingPlan,
+    settings: RunSettings,
+    work: PartialFolder | None,
+    weights: WeightSnapshots | None = None,
+) -> TrainingRun:
     training, bert, samples = _start(plan, settings)
     evaluations: dict[int, Evaluation] = {}  # by epoch; those of the best
 
@@ -211,10 +214,10 @@ def _trained(
             weights.add(tuning.epoch, bert.model)
         return evaluations[tuning.epoch].scores
 
-    def finish() -> Run:
+    def finish() -> TrainingRun:
         """The run with the weights of its best epoch."""
         tuning.finish()
-        run = Run(settings, tuning.history, {"dev": None, "test": None}, bert)
+        run = TrainingRun(settings, tuning.history, {"dev": None, "test": None}, bert)
         # Of an epoch before the run was resumed, there is only the model.
         run = _on_dev(plan, run, evaluations.get(tuning.history.best))
         return replace(run, scores={"dev": run.dev.scores if run.dev else None, "test": None})
@@ -238,7 +241,7 @@ def _trained(
         raise Stopped(finish) from None
 
 
-def _start(plan: Plan, settings: Settings) -> tuple[Training, LoadedModel, list[Sample]]:
+def _start(plan: TrainingPlan, settings: RunSettings) -> tuple[Training, LoadedModel, list[Sample]]:
     """How the task is learned, the model before its first step, and what it learns from."""
     training = plan.learn(plan.splits.train, settings)
     # Weights that are averaged begin with the same new head.
@@ -250,7 +253,7 @@ def _start(plan: Plan, settings: Settings) -> tuple[Training, LoadedModel, list[
     return training, bert, training.samples(bert, learned_from(plan.splits.train, settings))
 
 
-def _on_dev(plan: Plan, run: Run, dev: Evaluation | None = None) -> Run:
+def _on_dev(plan: TrainingPlan, run: TrainingRun, dev: Evaluation | None = None) -> TrainingRun:
     """A run with its evaluation on the dev data, whose thresholds its model keeps."""
     if plan.splits.dev is None:
         return run
@@ -266,7 +269,7 @@ def _on_dev(plan: Plan, run: Run, dev: Evaluation | None = None) -> Run:
     return replace(run, dev=dev)
 
 
-def _evaluated(plan: Plan, bert: LoadedModel) -> Evaluation:
+def _evaluated(plan: TrainingPlan, bert: LoadedModel) -> Evaluation:
     assert plan.splits.dev is not None
     bert.ledger, ledger = Ledger(), bert.ledger  # the ledger is about the training file
     try:
@@ -275,7 +278,7 @@ def _evaluated(plan: Plan, bert: LoadedModel) -> Evaluation:
         bert.ledger = ledger
 
 
-def tested(plan: Plan, run: Run) -> Run:
+def tested(plan: TrainingPlan, run: TrainingRun) -> TrainingRun:
     """A run scored on the test file, if that was not done."""
     if plan.splits.test is None or run.scores.get("test") is not None:
         return run
@@ -283,7 +286,7 @@ def tested(plan: Plan, run: Run) -> Run:
     return replace(run, test=test, scores={**run.scores, "test": test.scores})
 
 
-def with_model(plan: Plan, run: Run, work: Work | None) -> Run:
+def with_model(plan: TrainingPlan, run: TrainingRun, work: PartialFolder | None) -> TrainingRun:
     """A run with its model, read from the disk if it was trained before a resume."""
     if run.model is not None or work is None:
         return run

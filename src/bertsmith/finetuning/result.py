@@ -10,7 +10,7 @@ from bertsmith.checkpoint import save, save_adapter
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite, write_json, write_text
 from bertsmith.finetuning.history import History
-from bertsmith.finetuning.settings import Settings, matrix_rate_for
+from bertsmith.finetuning.settings import RunSettings, matrix_rate_for
 from bertsmith.finetuning.setup import lora_of
 from bertsmith.folders import replace_directory
 from bertsmith.infer.loaded import LoadedModel
@@ -24,10 +24,10 @@ from bertsmith.tasks.splits import Splits
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """A training run: settings, history and scores; for the best run also the model."""
 
-    settings: Settings
+    settings: RunSettings
     history: History
     scores: dict[str, dict[str, float] | None]  # of "dev" and "test"
     model: LoadedModel | None = None
@@ -51,25 +51,27 @@ class Run:
         """The scores of these splits; None where there are none."""
         return {split: self.scores.get(split) for split in splits}
 
-    def light(self) -> Run:
+    def light(self) -> TrainingRun:
         """The same run without its model and predictions."""
         return replace(self, model=None, dev=None, test=None)
 
 
 @dataclass(frozen=True)
-class Result:
+class FinetuningResult:
     """All runs of one command; the best one is kept."""
 
     task: str
     metric: str
-    kept: Run
-    seeds: list[Run] = field(default_factory=list)
-    sweep: list[Run] = field(default_factory=list)
+    kept: TrainingRun
+    seeds: list[TrainingRun] = field(default_factory=list)
+    sweep: list[TrainingRun] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     out: Path | None = None
     content: dict[str, Any] = field(default_factory=dict)  # report.json
     extras: dict[str, Any] = field(default_factory=dict)  # parts of the report made elsewhere
-    folds: list[Run] = field(default_factory=list)  # cross-validation, each scored on its fold
+    folds: list[TrainingRun] = field(
+        default_factory=list
+    )  # cross-validation, each scored on its fold
 
     @property
     def bert(self) -> LoadedModel:
@@ -103,7 +105,7 @@ class Result:
 
 
 def write_result(
-    result: Result, out: Path, overwrite: bool, base: str | Path | None = None
+    result: FinetuningResult, out: Path, overwrite: bool, base: str | Path | None = None
 ) -> None:
     """Write the model directory with report.html, report.json and ledger.json, all at once.
 
@@ -122,7 +124,7 @@ def write_result(
             save(folder, *parts)
         else:
             save_adapter(folder, *parts, base, lora_of(run.settings))
-        write_result_card(folder, run.bert.checkpoint, content, Settings().model_dump())
+        write_result_card(folder, run.bert.checkpoint, content, RunSettings().model_dump())
         write_json(folder / "report.json", finite(content))
         write_json(folder / "ledger.json", dict(run.bert.ledger.counts))
         if distilled := content.get("distillation"):
@@ -133,7 +135,7 @@ def write_result(
     replace_directory(out, write, overwrite)
 
 
-def _settings(run: Run) -> dict[str, Any]:
+def _settings(run: TrainingRun) -> dict[str, Any]:
     """The settings of a run, with the learning rate of Muon where it follows from the steps."""
     settings = run.settings.model_dump()
     if run.settings.optimizer == "muon" and not run.settings.matrix_learning_rate:
@@ -148,7 +150,7 @@ def trained_parameters(model: Model) -> dict[str, int]:
 
 
 def described(
-    result: Result, splits: Splits, model: str | Path, interrupted: bool = False
+    result: FinetuningResult, splits: Splits, model: str | Path, interrupted: bool = False
 ) -> dict[str, Any]:
     """The content of report.json."""
     run = result.kept

@@ -13,30 +13,31 @@ from typing import Any
 
 from bertsmith.checkpoint import built_in
 from bertsmith.errors import BertsmithError, SettingError
-from bertsmith.finetuning.auto import Choice, Chosen, auto_notes
+from bertsmith.finetuning.auto import Chosen, ModelSelection, auto_notes
 from bertsmith.finetuning.average import sentence
 from bertsmith.finetuning.calibrate import Wanted, reserved_rows
 from bertsmith.finetuning.defaults import SWEPT, chosen_settings
 from bertsmith.finetuning.folds import across_folds, check_folds
 from bertsmith.finetuning.frozen import FrozenEncoder
-from bertsmith.finetuning.history import Watcher
+from bertsmith.finetuning.history import TrainingCallback
 from bertsmith.finetuning.plan import (
-    Plan,
     Runs,
     Stopped,
+    TrainingPlan,
     calibrated,
     logs_of,
     train_all,
     with_model,
 )
-from bertsmith.finetuning.result import Result, Run, described, write_result
-from bertsmith.finetuning.settings import Settings, check_seeds
+from bertsmith.finetuning.result import FinetuningResult, TrainingRun, described, write_result
+from bertsmith.finetuning.settings import RunSettings, check_seeds
 from bertsmith.finetuning.setup import open_fresh
 from bertsmith.finetuning.trials import model_sum
 from bertsmith.finetuning.tuning import UNCHANGED
 from bertsmith.finetuning.work import (
+    RESUME,
     Interrupted,
-    Work,
+    PartialFolder,
     check_out,
     data_sum,
     is_interrupted,
@@ -80,14 +81,14 @@ def finetune(
     adapter: bool = False,
     log: LoggerNames = (),
     own_settings: bool = True,
-    watch: Watcher | None = None,
+    watch: TrainingCallback | None = None,
     progress: bool | None = None,
     **given: Any,
-) -> Result:
+) -> FinetuningResult:
     """Fine-tune a model on a file (or a folder with train, dev and test files).
 
     The task is guessed unless given; `header`, `encoding` and `format` say how files are read, as
-    in `open_data`; further arguments are those of `Settings`. With `out`, the best model of all
+    in `open_data`; further arguments are those of `RunSettings`. With `out`, the best model of all
     runs is written there with its report. An interrupted command keeps its state in the folder
     `out`.partial, from which `resume` continues to the same result. `calibrate` fits temperature
     and thresholds on the dev data. From half of the dev data, which nothing else uses, `abstain`
@@ -134,7 +135,7 @@ def finetune(
     grid = _grid(splits, settings, trials) if trials.sweep else ()
     if adapter and settings.trained != "lora":
         raise SettingError("adapter stores what LoRA trains, and this run does not use LoRA")
-    plan = Plan(
+    plan = TrainingPlan(
         model,
         splits,
         settings,
@@ -157,7 +158,7 @@ def finetune(
     return carry_out(plan, None if out is None else Path(out), overwrite, resume, trials)
 
 
-def check_trials(plan: Plan, trials: TrialSettings, resume: bool) -> None:
+def check_trials(plan: TrainingPlan, trials: TrialSettings, resume: bool) -> None:
     """Refuse options that the ways to cross-validate have no use for."""
     others = {
         "folds": bool(trials.folds and trials.auto),
@@ -196,12 +197,12 @@ def demand_data(data: Any) -> None:
 
 
 def carry_out(
-    plan: Plan,
+    plan: TrainingPlan,
     out: Path | None,
     overwrite: bool,
     resume: bool,
     trials: TrialSettings | None = None,
-) -> Result:
+) -> FinetuningResult:
     """Train all runs of a plan, and write the best model if there is a place for it.
 
     With several processes, each returns the result, and the first writes it. Trials that are
@@ -222,11 +223,13 @@ def carry_out(
         return _written(plan, out, overwrite, resume)
 
 
-def _compared(plan: Plan, trials: TrialSettings, out: Path | None, overwrite: bool) -> Result:
+def _compared(
+    plan: TrainingPlan, trials: TrialSettings, out: Path | None, overwrite: bool
+) -> FinetuningResult:
     """The best of several ways to learn, by cross-validation; the first is written at once."""
     written = False
 
-    def write(chosen: Chosen) -> Result:
+    def write(chosen: Chosen) -> FinetuningResult:
         nonlocal written
         run, content = chosen
         runs = calibrated(plan, Runs(run, seeds=(run.light(),)))
@@ -241,15 +244,15 @@ def _compared(plan: Plan, trials: TrialSettings, out: Path | None, overwrite: bo
 
     say = getattr(plan.watch, "say", lambda line: None)
     try:
-        return write(Choice(plan, trials.minutes, say).run(write))
+        return write(ModelSelection(plan, trials.minutes, say).run(write))
     except KeyboardInterrupt:
         kept = f"the first model is in {out}" if written else "nothing was written"
         raise Interrupted(f"interrupted: {kept}") from None
 
 
-def _written(plan: Plan, out: Path, overwrite: bool, resume: bool) -> Result:
+def _written(plan: TrainingPlan, out: Path, overwrite: bool, resume: bool) -> FinetuningResult:
     """Train, and write the best model; after Ctrl-C, the best epoch so far."""
-    ranks, runs, work = plan.ranks, Runs(), Work.of(out)
+    ranks, runs, work = plan.ranks, Runs(), PartialFolder.of(out)
     # torchrun starts processes again that failed.
     resume = resume or (ranks.restarts > 0 and ranks.broadcast(work.store.begun()))
     replaceable = overwrite or (resume and is_interrupted(out))
@@ -271,13 +274,15 @@ def _written(plan: Plan, out: Path, overwrite: bool, resume: bool) -> Result:
     return result
 
 
-def _write(plan: Plan, result: Result, out: Path, replaceable: bool) -> Result:
+def _write(
+    plan: TrainingPlan, result: FinetuningResult, out: Path, replaceable: bool
+) -> FinetuningResult:
     base = plan.model if plan.adapter else None
     plan.ranks.run_on_first(lambda: write_result(result, out, replaceable, base))
     return replace(result, out=out)
 
 
-def _description(plan: Plan) -> dict[str, Any]:
+def _description(plan: TrainingPlan) -> dict[str, Any]:
     """What must be the same when an interrupted command is resumed."""
     return {
         "model": model_sum(plan.model),
@@ -293,7 +298,7 @@ def _description(plan: Plan) -> dict[str, Any]:
     }
 
 
-def result_of(plan: Plan, runs: Runs, interrupted: bool = False) -> Result:
+def result_of(plan: TrainingPlan, runs: Runs, interrupted: bool = False) -> FinetuningResult:
     """The result of the runs so far."""
     kept = runs.kept
     kept.bert.ranks = None  # from here on each process is for itself
@@ -304,12 +309,12 @@ def result_of(plan: Plan, runs: Runs, interrupted: bool = False) -> Result:
         for some in (runs.seeds, runs.sweep)
     )
     task, metric = plan.splits.train.task, plan.settings.metric
-    result = Result(task, metric, kept, seeds, sweep, notes, extras=extras)
+    result = FinetuningResult(task, metric, kept, seeds, sweep, notes, extras=extras)
     content = described(result, plan.splits, plan.model, interrupted)
     return replace(result, content=content)
 
 
-def _told(plan: Plan, runs: Runs, interrupted: bool) -> tuple[list[str], dict[str, Any]]:
+def _told(plan: TrainingPlan, runs: Runs, interrupted: bool) -> tuple[list[str], dict[str, Any]]:
     """Notes on the result, and what it is compared with."""
     kept = runs.kept
     notes = [*plan.splits.notes, *_notes(plan, kept), *plan.notes]
@@ -342,7 +347,7 @@ def _told(plan: Plan, runs: Runs, interrupted: bool) -> tuple[list[str], dict[st
     return notes, extras
 
 
-def vectors_baseline(splits: Splits, settings: Settings, device: str) -> dict[str, Any] | None:
+def vectors_baseline(splits: Splits, settings: RunSettings, device: str) -> dict[str, Any] | None:
     """Scores of a linear layer on the package's vectors, with the weights of fine-tuning.
 
     None for pairs, whose baseline are cosines, and where there is nothing to score.
@@ -367,11 +372,11 @@ def vectors_baseline(splits: Splits, settings: Settings, device: str) -> dict[st
     }
 
 
-def _keep(plan: Plan, runs: Runs, work: Work, out: Path, replaceable: bool) -> str:
+def _keep(plan: TrainingPlan, runs: Runs, work: PartialFolder, out: Path, replaceable: bool) -> str:
     """Write the best epoch so far, and say how to go on."""
     more = plan.ranks.run_on_first(lambda: work.holds_something)
     if runs.best is None:
-        kept = "the same command with --resume continues" if more else "nothing was written"
+        kept = f"the same command with {RESUME} continues" if more else "nothing was written"
         return f"interrupted before the first epoch ended: {kept}"
     epoch = f"epoch {runs.best.history.best} of {runs.best.settings.epochs}"
     if out.exists() and any(out.iterdir()) and not replaceable:
@@ -380,13 +385,13 @@ def _keep(plan: Plan, runs: Runs, work: Work, out: Path, replaceable: bool) -> s
         runs = replace(runs, best=with_model(plan, runs.best, work))
         _write(plan, result_of(plan, runs, interrupted=True), out, replaceable)
         kept = f"the best model so far ({epoch}) is in {out}"
-    again = "and the same command with --resume continues"
+    again = f"and the same command with {RESUME} continues"
     if not more:
         again = "but it cannot be continued: nothing else was stored yet"
     return f"interrupted: {kept}, {again}"
 
 
-def _notes(plan: Plan, kept: Run) -> list[str]:
+def _notes(plan: TrainingPlan, kept: TrainingRun) -> list[str]:
     """Notes on how to read the scores."""
     notes = [] if kept.dev is None else list(kept.dev.notes)
     if plan.splits.dev is None and kept.dev is None:
@@ -406,7 +411,7 @@ def _notes(plan: Plan, kept: Run) -> list[str]:
     return notes
 
 
-def _why(settings: Settings) -> str:
+def _why(settings: RunSettings) -> str:
     """Why a run ended before its last epoch."""
     if settings.patience:
         return f"no better dev score in {settings.patience} epochs"
@@ -427,7 +432,7 @@ def _one_scheme(splits: Splits) -> Splits:
     return replace(splits, dev=dev, test=test) if scheme else splits
 
 
-def _grid(splits: Splits, settings: Settings, trials: TrialSettings) -> tuple[Settings, ...]:
+def _grid(splits: Splits, settings: RunSettings, trials: TrialSettings) -> tuple[RunSettings, ...]:
     """The settings of a sweep: learning rates × epochs."""
     if splits.dev is None:
         raise BertsmithError("a sweep needs a dev file or held-out examples")

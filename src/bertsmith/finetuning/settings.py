@@ -16,7 +16,7 @@ from bertsmith.tasks.training import TASK_OPTIONS
 from bertsmith.train.recipe import freezable
 
 
-class Settings(FinetuningSettings, BaseModel):
+class RunSettings(FinetuningSettings, BaseModel):
     """Settings of one run. Unknown names, values out of range, infinity and NaN are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
@@ -33,7 +33,7 @@ class Settings(FinetuningSettings, BaseModel):
         text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
         return freezable(text) if isinstance(text, str) else text
 
-    def changed(self, **changes: Any) -> Settings:
+    def changed(self, **changes: Any) -> RunSettings:
         """Return the settings with some changed, validated again."""
         return checked({**self.model_dump(), **changes})
 
@@ -42,7 +42,7 @@ WIDTH = 768  # of the models whose learning rate is known
 MATRIX_RATE, FEW = 0.012, 1600  # of Muon, up to so many steps
 
 
-def settings_for(task: str, usual: Mapping[str, Any] = {}, /, **given: Any) -> Settings:
+def settings_for(task: str, usual: Mapping[str, Any] = {}, /, **given: Any) -> RunSettings:
     """Return the given settings (if not None), else the model's defaults, else the task's."""
     chosen = {name: value for name, value in given.items() if value is not None}
     kind = task_named(task)
@@ -54,16 +54,16 @@ def settings_for(task: str, usual: Mapping[str, Any] = {}, /, **given: Any) -> S
         known = f"; known: {', '.join(losses)}" if losses else ""
         raise BertsmithError(f"{task} has no loss {settings.loss[:60]!r}{known}")
     for name in set(TASK_OPTIONS) - kind.options:
-        if getattr(settings, name) != Settings.model_fields[name].default:
+        if getattr(settings, name) != RunSettings.model_fields[name].default:
             tasks = [one.name for one in TASKS.values() if name in one.options]
             raise SettingError(f"{name} has no effect on {task}; it is for {_listed(tasks)}")
     return settings
 
 
-def checked(values: Mapping[str, Any]) -> Settings:
+def checked(values: Mapping[str, Any]) -> RunSettings:
     """Settings of plain values; a bad one is a one-line error."""
     try:
-        settings = Settings.model_validate(dict(values))
+        settings = RunSettings.model_validate(dict(values))
     except ValidationError as error:
         raise _complaint(error) from error
     if settings.trained != "all" and (settings.freeze != "none" or settings.reinitialise):
@@ -79,8 +79,8 @@ def _complaint(error: ValidationError) -> BertsmithError:
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     name = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        near = nearest(name, Settings.model_fields)
-        known = "" if near else f"; known: {', '.join(Settings.model_fields)}"
+        near = nearest(name, RunSettings.model_fields)
+        known = "" if near else f"; known: {', '.join(RunSettings.model_fields)}"
         return BertsmithError(one_line(f"unknown setting {name!r}{near}{known}"))
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
     return SettingError(one_line(f"{name} {message}, not {shown(first['input'])}"))
@@ -93,7 +93,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def rate_for(width: int) -> float:
     """The default learning rate: inverse to the width of the model, as ELECTRA's authors do."""
-    return float(f"{Settings().learning_rate * WIDTH / width:.2g}")
+    return float(f"{RunSettings().learning_rate * WIDTH / width:.2g}")
 
 
 def matrix_rate_for(steps: int) -> float:

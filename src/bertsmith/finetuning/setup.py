@@ -20,7 +20,7 @@ from bertsmith.checkpoint import (
     tokenizer_folder,
 )
 from bertsmith.errors import BertsmithError
-from bertsmith.finetuning.settings import Settings
+from bertsmith.finetuning.settings import RunSettings
 from bertsmith.infer.loaded import LoadedModel, pick_device
 from bertsmith.model import Config, Model, initialise
 from bertsmith.tasks.registry import TASKS
@@ -33,7 +33,7 @@ from bertsmith.train.activations import freeze, train_biases
 def open_fresh(
     model: str | Path,
     training: Training,
-    settings: Settings,
+    settings: RunSettings,
     device: str | torch.device | None = None,
     layers: Sequence[int] = (),
 ) -> LoadedModel:
@@ -46,7 +46,7 @@ def open_fresh(
 
 
 def ready(
-    checkpoint: Checkpoint, directory: Path, sentence: Sentence, settings: Settings
+    checkpoint: Checkpoint, directory: Path, sentence: Sentence, settings: RunSettings
 ) -> LoadedModel:
     """A model with its tokenizer, some parameters frozen or reset as the settings say."""
     tokenizer = Tokenizer.load(tokenizer_folder(directory), family=checkpoint.family.name)
@@ -59,7 +59,7 @@ def ready(
     return LoadedModel(checkpoint, tokenizer, sentence=sentence, progress=False)
 
 
-def lora_of(settings: Settings) -> Lora:
+def lora_of(settings: RunSettings) -> Lora:
     """The shape of the updates that the settings ask for."""
     return Lora(settings.lora_rank, settings.lora_alpha, settings.lora_targets, settings.rslora)
 
@@ -87,7 +87,7 @@ def find_encoder(model: str | Path) -> tuple[Path, Sentence]:
 
 
 def _read(
-    directory: Path, training: Training, settings: Settings, device: torch.device
+    directory: Path, training: Training, settings: RunSettings, device: torch.device
 ) -> Checkpoint:
     if training.head is not None:
         return read(

@@ -12,12 +12,12 @@ from typing import Any
 from torch import nn
 
 from bertsmith.checkpoint.assemble import emptied, substitute
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.examples.draw import bits
 from bertsmith.finetuning.batches import Epochs, batch_of, micro_batches
-from bertsmith.finetuning.history import History, Nobody, Watcher
-from bertsmith.finetuning.learner import Learner, PaddedInputs
-from bertsmith.finetuning.settings import Settings, matrix_rate_for
+from bertsmith.finetuning.history import History, SilentCallback, TrainingCallback
+from bertsmith.finetuning.learner import PaddedInputs, TaskLoss
+from bertsmith.finetuning.settings import RunSettings, matrix_rate_for
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import STEP
 from bertsmith.tasks.training import LEARNED, Sample, Training
@@ -41,7 +41,7 @@ UNCHANGED = 3  # scores without a better one, after which a run that has learned
 HEAD_RATE = 2e-3  # learning rate where only the head is trained
 SPARE = 10  # a checkpoint is written when ten times as long as it takes has passed
 REPLAY = Replay(
-    lambda example, counts: example.inputs, read=32, advice="train with --no-graphs (graphs=False)"
+    lambda example, counts: example.inputs, read=32, advice=f"train with {setting('graphs', False)}"
 )
 
 
@@ -59,9 +59,9 @@ class Tuning:
         bert: LoadedModel,
         training: Training,
         samples: Sequence[Sample],
-        settings: Settings,
+        settings: RunSettings,
         look: Callable[[], Scores] | None = None,
-        watch: Watcher | None = None,
+        watch: TrainingCallback | None = None,
         checkpoints: Checkpoints | None = None,
         ranks: Ranks | None = None,
         loggers: Loggers | None = None,
@@ -69,7 +69,7 @@ class Tuning:
         if not samples:
             raise BertsmithError(f"{training.dataset.path}: contains no training examples")
         self.bert, self.training, self.samples = bert, training, samples
-        self.settings, self.look, self.watch = settings, look, watch or Nobody()
+        self.settings, self.look, self.watch = settings, look, watch or SilentCallback()
         self.checkpoints, self.ranks = checkpoints, ranks or Ranks.alone(bert.device)
         self.history, self.best, self.loggers = History(), Best(), loggers
         self.sharded = False  # are the weights divided over the ranks?
@@ -169,7 +169,7 @@ class Tuning:
         on_cpu, half = bert.device.type == "cpu", self.precision != "float32"
         # oneDNN prepares again for each new number of rows in half precision.
         cached = settings.budget if training.together else 0
-        learner = Learner(bert.model, training, STEP if half and on_cpu else 1, cached)
+        learner = TaskLoss(bert.model, training, STEP if half and on_cpu else 1, cached)
         tables = large_tables(bert.model) if ranks.count == 1 else []
         graphs = can_replay(settings, ranks) and not cached
         padded = PaddedInputs(bert, training, half) if graphs else None
@@ -209,7 +209,7 @@ class Tuning:
         self.best = trainer.best
         return trainer
 
-    def _train_part(self, settings: Settings, total: int) -> TrainPart:
+    def _train_part(self, settings: RunSettings, total: int) -> TrainPart:
         """The settings as those of the loop."""
         return TrainPart(
             seed=settings.seed,
@@ -330,7 +330,7 @@ def _other(ranks: Ranks) -> tuple[int, ...]:
     return () if ranks.first else (ranks.rank,)
 
 
-def can_replay(settings: Settings, ranks: Ranks) -> bool:
+def can_replay(settings: RunSettings, ranks: Ranks) -> bool:
     """Can one GPU replay the steps? Not if states are recomputed, cached or averaged.
 
     Nor in float16, whose loss scale is decided on the host.
@@ -341,7 +341,7 @@ def can_replay(settings: Settings, ranks: Ranks) -> bool:
 
 
 def has_ended(
-    best: Best, settings: Settings, training: Training, rows: Sequence[Mapping[str, Any]]
+    best: Best, settings: RunSettings, training: Training, rows: Sequence[Mapping[str, Any]]
 ) -> bool:
     """Is there nothing more to expect from further epochs than from those of `rows`?
 
@@ -360,7 +360,7 @@ def has_ended(
     return many and third and not may_begin(rows, settings)
 
 
-def may_begin(rows: Sequence[Mapping[str, Any]], settings: Settings) -> bool:
+def may_begin(rows: Sequence[Mapping[str, Any]], settings: RunSettings) -> bool:
     """May the dev score yet rise for the first time?
 
     A model that still predicts the same everywhere has one score in all epochs (an F1 of 0) or none
@@ -374,12 +374,12 @@ def may_begin(rows: Sequence[Mapping[str, Any]], settings: Settings) -> bool:
     return not scores or (len(scores) == 1 and falls)
 
 
-def interval(settings: Settings) -> int:
+def interval(settings: RunSettings) -> int:
     """The epochs between scores on dev data. Of many epochs, some ten are scored."""
     return 1 if settings.patience else -(-settings.epochs // EVALUATIONS)
 
 
-def is_evaluated(epoch: int, settings: Settings, loss: float = math.inf) -> bool:
+def is_evaluated(epoch: int, settings: RunSettings, loss: float = math.inf) -> bool:
     """Is the dev data scored after this epoch? After each, once the training file is learned."""
     regular = epoch in (1, settings.epochs) or epoch % interval(settings) == 0
     return regular or (loss < LEARNED and settings.keep == "best")

@@ -16,11 +16,11 @@ from typing import Any
 
 from torch import nn
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.files import writing
 from bertsmith.finetuning.history import History
-from bertsmith.finetuning.result import Run
-from bertsmith.finetuning.settings import Settings
+from bertsmith.finetuning.result import TrainingRun
+from bertsmith.finetuning.settings import RunSettings
 from bertsmith.folders import check_replaceable
 from bertsmith.foreign import read_table
 from bertsmith.store import WorkFolder
@@ -28,7 +28,8 @@ from bertsmith.tasks.splits import Splits
 from bertsmith.train.distributed import Ranks, assign
 from bertsmith.train.state import Checkpoints
 
-INTERRUPTED = "an interrupted run; continue it with --resume, or start again with --overwrite"
+RESUME, OVERWRITE = setting("resume", True), setting("overwrite", True)
+INTERRUPTED = f"an interrupted run; continue it with {RESUME}, or start again with {OVERWRITE}"
 ADVICE = "use the same options, or remove the folder to start again"
 SENTENCES = {name: f"the {name} changed since" for name in ("model", "data")}
 ENDING = ".partial"
@@ -38,8 +39,11 @@ Scores = dict[str, dict[str, float] | None]  # split → its scores
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C or SIGTERM stopped fine-tuning; the message says what was saved."""
 
+    def __str__(self) -> str:
+        return str(BertsmithError(*self.args))
 
-class Work:
+
+class PartialFolder:
     """What is kept: the plan, finished runs, the best weights so far, the state of a run."""
 
     def __init__(self, folder: Path) -> None:
@@ -47,7 +51,7 @@ class Work:
         self.best = Checkpoints(folder / "best", keep=1)
 
     @classmethod
-    def of(cls, out: Path) -> Work:
+    def of(cls, out: Path) -> PartialFolder:
         """The folder of an output directory."""
         return cls(_partial(out))
 
@@ -73,11 +77,11 @@ class Work:
                     rmtree(folder)
             self.store.begin(plan)
 
-    def state(self, settings: Settings) -> Checkpoints:
+    def state(self, settings: RunSettings) -> Checkpoints:
         """The state of a run with these settings."""
         return Checkpoints(self.folder / f"state-{_key(settings)}", keep=1)
 
-    def finish(self, settings: Settings, run: Run, best: bool) -> None:
+    def finish(self, settings: RunSettings, run: TrainingRun, best: bool) -> None:
         """Record a finished run, and if it is the best so far, its weights."""
         if best:
             tensors = Ranks.alone(run.bert.device).gather(dict(run.bert.model.named_parameters()))
@@ -87,7 +91,7 @@ class Work:
         self.store.finish(f"run-{_key(settings)}", content | {"scores": run.scores})
         rmtree(self.state(settings).folder, ignore_errors=True)
 
-    def finished(self, settings: Settings) -> tuple[History, Scores] | None:
+    def finished(self, settings: RunSettings) -> tuple[History, Scores] | None:
         """The history and scores of a finished run."""
         content = self.store.finished(f"run-{_key(settings)}", history=dict, scores=dict)
         try:
@@ -95,7 +99,7 @@ class Work:
         except TypeError:
             return None  # of another version: it is trained again
 
-    def load_best(self, settings: Settings, model: nn.Module) -> bool:
+    def load_best(self, settings: RunSettings, model: nn.Module) -> bool:
         """Give a model the weights of a finished run; False if they are not the stored ones."""
         saved, _ = self.best.newest()
         if saved is None or saved.numbers.get("key") != _key(settings):
@@ -138,7 +142,7 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _key(settings: Settings) -> str:
+def _key(settings: RunSettings) -> str:
     return hashlib.sha256(settings.model_dump_json().encode()).hexdigest()[:16]
 
 
@@ -156,7 +160,7 @@ def check_out(out: str | Path, overwrite: bool = False, resume: bool = False) ->
         raise BertsmithError(f"{out}: {INTERRUPTED}")
     if not overwrite and resume and "interrupted" in report and not interrupted:
         if stored:
-            raise BertsmithError(f"{out}: holds an older model; use --resume with --overwrite")
+            raise BertsmithError(f"{out}: holds an older model; use {RESUME} with {OVERWRITE}")
         raise BertsmithError(f"{out}: this run has ended; there is nothing to resume")
     check_replaceable(out, overwrite or (resume and interrupted))
 

@@ -37,7 +37,7 @@ Progress = Callable[[int, int], None]  # models that are fitted, of all
 
 
 @dataclass(frozen=True)
-class Point:
+class CurvePoint:
     """The score of models of so many labels."""
 
     labels: int
@@ -66,7 +66,7 @@ class LearningCurve:
     model: str
     file: str
     labels: int  # all that there are
-    points: tuple[Point, ...]
+    points: tuple[CurvePoint, ...]
     fit: Forecast
     more: tuple[int, ...]  # additional labels that are asked about
     target: float | None
@@ -247,7 +247,7 @@ def learning_curve(
     )
     margins = 1.645 * np.sqrt(np.diag(covariance))
     points = [
-        Point(size, float(one), float(one - margin), min(1.0, float(one + margin)))
+        CurvePoint(size, float(one), float(one - margin), min(1.0, float(one + margin)))
         for size, one, margin in zip(sizes, scores, margins, strict=True)
     ]
     return LearningCurve(

@@ -24,7 +24,7 @@ from bertsmith.tasks.task import Prediction
 ENCODER = "bertsmith-embed"  # whose vectors are used where no model is named
 
 
-class Learner:
+class LabellingModel:
     """A model that learns from labels in seconds, or a finished one that only suggests."""
 
     def __init__(self, model: str | Path, task: str) -> None:

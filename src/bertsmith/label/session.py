@@ -22,7 +22,7 @@ from bertsmith.label.choosing import chosen, fraction
 from bertsmith.label.file import LabelFile, opened
 from bertsmith.label.people import agreement_of
 from bertsmith.ledger import Ledger
-from bertsmith.settings.labelling import Settings
+from bertsmith.settings.labelling import LabellingSettings
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.labelling import Labelling
 from bertsmith.tasks.read import open_data, read_data
@@ -30,7 +30,7 @@ from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.splits import grouped
 
 if TYPE_CHECKING:
-    from bertsmith.label.learner import Learner
+    from bertsmith.label.learner import LabellingModel
 
 AWAY = 120.0  # seconds after which a text that another tab shows is given to others
 LOOKED_AT = 5000  # texts that the model reads for a batch; of more, a random part
@@ -58,7 +58,7 @@ class Item:
 
 
 def read_items(
-    source: Any, task: str | None, settings: Settings, ledger: Ledger, **options: Any
+    source: Any, task: str | None, settings: LabellingSettings, ledger: Ledger, **options: Any
 ) -> tuple[Reading, dict[str, Item]]:
     """Read the texts of a source; what is held out depends on the texts and the seed alone.
 
@@ -101,8 +101,8 @@ class Session:
         reading: Reading,
         items: dict[str, Item],
         file: LabelFile,
-        settings: Settings,
-        learner: Learner | None = None,
+        settings: LabellingSettings,
+        learner: LabellingModel | None = None,
     ) -> None:
         assert reading.labelling is not None
         self.reading, self.items, self.file, self.settings = reading, items, file, settings
@@ -338,7 +338,7 @@ def labelling(
     task: str | None = None,
     labels: Sequence[str] = (),
     model: str | Path | None = None,
-    settings: Settings | None = None,
+    settings: LabellingSettings | None = None,
     ledger: Ledger | None = None,
     **options: Any,
 ) -> Iterator[Session]:
@@ -346,7 +346,7 @@ def labelling(
 
     `options` are those of `bertsmith.tasks.read.open_data`.
     """
-    settings, ledger = settings or Settings(), ledger or Ledger()
+    settings, ledger = settings or LabellingSettings(), ledger or Ledger()
     if settings.order not in ("active", "random"):
         raise BertsmithError(f"order must be active or random, not {settings.order!r:.40}")
     reading, items = read_items(source, task, settings, ledger, **options)
@@ -362,9 +362,9 @@ def labelling(
             raise BertsmithError("name the labels to choose from, such as praise,complaint")
         learner = None
         if settings.order == "active" or model is not None:
-            from bertsmith.label.learner import ENCODER, Learner
+            from bertsmith.label.learner import ENCODER, LabellingModel
 
-            learner = Learner(model or ENCODER, reading.name)
+            learner = LabellingModel(model or ENCODER, reading.name)
         session = Session(reading, items, file, settings, learner)
         try:
             yield session

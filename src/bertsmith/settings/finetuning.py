@@ -1,4 +1,4 @@
-"""Settings of one fine-tuning run; `finetuning.Settings` validates them."""
+"""Settings of one fine-tuning run; `finetuning.RunSettings` validates them."""
 
 from __future__ import annotations
 

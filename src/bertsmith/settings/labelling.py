@@ -8,7 +8,7 @@ from bertsmith.settings import setting
 
 
 @dataclass(frozen=True)
-class Settings:
+class LabellingSettings:
     """Settings of labelling."""
 
     batch: int = setting(
