@@ -133,6 +133,9 @@ def test_a_line_that_a_power_cut_left_unfinished(tmp_path: Path) -> None:
         assert one.state("anna", "t")["mine"] == 1
     for content, message in (
         (b'{"text": "mine"}\n', "not a file of labels"),
+        (b'{"text": "mine"}', "not a file of labels"),
+        (b"text,label\nhello,a\n", "not a file of labels"),
+        (b"text,label\nhello,a", "not a file of labels"),
         (whole + b"broken\n", "line 3: invalid JSON"),
         (whole + b'{"event": "dance"}\n', "line 3: not an event"),
         (whole + b"\xff\n", "line 3: not UTF-8"),
@@ -141,6 +144,10 @@ def test_a_line_that_a_power_cut_left_unfinished(tmp_path: Path) -> None:
         with pytest.raises(bs.BertsmithError, match=message), session(out):
             pass
         assert out.read_bytes() == content
+    out.write_bytes(whole[:20])
+    with session(out) as one:
+        assert one.state("anna", "t")["mine"] == 0
+    assert out.read_bytes().startswith(whole[:20])
 
 
 def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:

@@ -40,19 +40,19 @@ class LabelFile:
             self._append({PLAN: whole})
 
     def _read(self) -> None:
-        with writing(self.path), self.path.open("rb+") as stream:
-            content = stream.read()
-            end = content.rfind(b"\n") + 1
-            if end < len(content):  # a line whose end a power cut took: it was never confirmed
-                stream.truncate(end)
+        content = self.path.read_bytes()
+        if content and not _is_ours(content):
+            raise BertsmithError(f"{self.path} is not a file of labels: choose another")
+        end = content.rfind(b"\n") + 1
+        if end < len(content):  # a line whose end a power cut took: it was never confirmed
+            with writing(self.path):
+                os.truncate(self.path, end)
         for number, line in enumerate(content[:end].splitlines(), 1):
             where = Where(str(self.path), number)
             try:
                 event = parse_json(line.decode(), where) if line.strip() else None
             except UnicodeDecodeError:
                 raise BertsmithError(f"{where}: not UTF-8 text") from None
-            if number == 1 and not (isinstance(event, dict) and PLAN in event):
-                raise BertsmithError(f"{self.path} is not a file of labels: choose another")
             if isinstance(event, dict):
                 self.annotations.add(Row(number, event), where)
             self.lines = number
@@ -78,6 +78,19 @@ class LabelFile:
             about = {"event": kind, "event_id": number, "annotator": by, "at": now()}
             more = {key: one for key, one in more.items() if one is not None}
             return self._append(about | more | about)
+
+
+def _is_ours(content: bytes) -> bool:
+    """Whether a file begins with the plan of a labelling, or with as much of it as there is."""
+    first, complete, _ = content.partition(b"\n")
+    if not complete:
+        start = json.dumps({PLAN: {}}).encode()[:-2]
+        return first[: len(start)] == start[: len(first)]
+    try:
+        event = json.loads(first)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(event, dict) and PLAN in event
 
 
 def now() -> str:
