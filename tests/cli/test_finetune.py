@@ -204,7 +204,7 @@ def test_a_file_is_predicted_portion_by_portion(
 
 def test_every_role_of_a_column_has_an_option() -> None:
     from bertsmith.cli.tasks import ROLES
-    from bertsmith.tasks.found import readings
+    from bertsmith.tasks.reading import readings
 
     assert set(ROLES) == {role for one in readings().values() for role in one.roles}
     assert {"text", "pair", "label", "tokens", "options", "anchor"} < set(ROLES)

@@ -13,11 +13,11 @@ from bertsmith.data.sources import Options, source_tables
 from bertsmith.data.tables import Table
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
-from bertsmith.tasks import found, read
+from bertsmith.tasks import read
+from bertsmith.tasks import reading as reading_module
 from bertsmith.tasks.cells import TextReading
-from bertsmith.tasks.found import reading_named, readings, task_folders
 from bertsmith.tasks.read import guess, known_roles, read_data
-from bertsmith.tasks.reading import Reading, TaskGuess
+from bertsmith.tasks.reading import Reading, TaskGuess, reading_named, readings, task_folders
 
 TABLES: dict[str, list[dict[str, Any]]] = {
     "classification": [{"text": "a", "label": "x"}],
@@ -87,16 +87,16 @@ READING = Parity()
         "utf-8",
     )
     with monkeypatch.context() as patch:
-        patch.setattr(found, "HERE", tmp_path)
+        patch.setattr(reading_module, "HERE", tmp_path)
         patch.setattr(bertsmith.tasks, "__path__", [*bertsmith.tasks.__path__, str(tmp_path)])
-        found.readings.cache_clear()
+        readings.cache_clear()
         assert task_folders() == list(readings()) == ["parity"]
         reading, why = guess(table([{"Integer": 3}]), {})
         assert (reading.name, why) == ("parity", "it has integers")
         assert known_roles() == {"number": ("number", "integer")}
         with pytest.raises(BertsmithError, match="unknown task 'tagging'; known: parity"):
             reading_named("tagging")
-    found.readings.cache_clear()
+    readings.cache_clear()
     assert list(readings()) == sorted(task_folders(), key=lambda name: reading_named(name).order)
     assert all(isinstance(one, Reading) for one in readings().values())
 
@@ -121,8 +121,8 @@ def test_roles_of_one_task_do_not_change_how_others_guess(
         roles = {"text": ("headline",), "score": ("grades",)}  # noqa: RUF012
 
     before = {**readings()}
-    monkeypatch.setattr(found, "readings", lambda: {"odd": Odd(), **before})
-    monkeypatch.setattr(read, "readings", found.readings)
+    monkeypatch.setattr(reading_module, "readings", lambda: {"odd": Odd(), **before})
+    monkeypatch.setattr(read, "readings", reading_module.readings)
     path = tmp_path / "pairs.csv"
     path.write_text("sentence1,sentence2,similarity_score\na,b,0.5\nc,d,1.5\n")
     assert read_data(path).task == "regression"

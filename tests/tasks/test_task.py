@@ -18,8 +18,8 @@ from bertsmith.tasks.classification.reading import Labelled
 from bertsmith.tasks.classifying import vote
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import evaluate, interval
-from bertsmith.tasks.found import readings
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
+from bertsmith.tasks.reading import readings
 from bertsmith.tasks.registry import TASKS, task_of
 from bertsmith.tasks.task import Prediction, Scorer, Task, weighted_mean
 from bertsmith.tasks.training import TASK_OPTIONS, item_weights

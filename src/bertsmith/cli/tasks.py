@@ -10,8 +10,8 @@ import typer
 from bertsmith.cli.declare import Options, argument, option
 from bertsmith.cli.terminal import console
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.found import readings
 from bertsmith.tasks.read import known_formats, known_roles
+from bertsmith.tasks.reading import readings
 
 TASKS = list(readings())
 FORMATS = list(dict.fromkeys(known_formats().values()))

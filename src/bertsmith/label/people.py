@@ -12,7 +12,7 @@ from bertsmith.data.streams import Stream
 from bertsmith.data.tables import PORTION
 from bertsmith.errors import BertsmithError
 from bertsmith.metrics.agreement import cohen_kappa, krippendorff_alpha
-from bertsmith.tasks.found import reading_named
+from bertsmith.tasks.reading import reading_named
 
 
 def agreement_of(annotations: Annotations) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from bertsmith.ledger import Ledger
-from bertsmith.tasks.found import reading_named
-from bertsmith.tasks.reading import Reading, TaskExample
+from bertsmith.tasks.reading import Reading, TaskExample, reading_named
 
 Kind = TypeVar("Kind", bound=TaskExample)
 

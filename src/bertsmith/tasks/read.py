@@ -21,8 +21,7 @@ from bertsmith.tasks.cells import (
     without_header,
 )
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.found import reading_named, readings
-from bertsmith.tasks.reading import Reading, Rows
+from bertsmith.tasks.reading import Reading, Rows, reading_named, readings
 
 TEXTS = "text"  # the task of verbs that read texts alone
 DECISION = "answer"  # Prodigy's column: "accept", "reject" or "ignore"

@@ -5,12 +5,16 @@
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from bertsmith.data.columns import Finder
 from bertsmith.data.predictions import Records
 from bertsmith.data.tables import FileLayout, Row, Table, Where
+from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.tasks.labelling import Labelling
 
@@ -105,11 +109,8 @@ class Reading:
     roles: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})  # → known names
     headings: ClassVar[frozenset[str]] = frozenset()  # other known names of columns
     target: ClassVar[str] = ""  # the role of labels or scores that another column could have
-    layouts: ClassVar[
-        tuple[FileLayout, ...]
-    ] = ()  # file formats that have examples of this task only
-    # Formats of predictions other than tables.
-    records: ClassVar[Records] = MappingProxyType({})
+    layouts: ClassVar[tuple[FileLayout, ...]] = ()  # file formats for this task only
+    records: ClassVar[Records] = MappingProxyType({})  # formats of predictions other than tables
     classes: ClassVar[bool] = False  # are labels names of classes of whole texts?
     several: ClassVar[bool] = False  # may an example have any number of labels, or none?
     windows: ClassVar[bool] = True  # are long inputs read in windows?
@@ -150,3 +151,27 @@ class Reading:
     def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
         """Yield the findings of `bertsmith check` that only this task has."""
         return iter(())
+
+
+# ------------------------------------------------------------------ all readings
+
+HERE = Path(__file__).parent
+
+
+def task_folders() -> list[str]:
+    """Return the names of all tasks that can be learned: folders with a `reading.py`."""
+    return sorted(path.parent.name for path in HERE.glob("*/reading.py"))
+
+
+@cache
+def readings() -> dict[str, Reading]:
+    """Load the `READING` of every task by name, sorted by `order`; none of them imports PyTorch."""
+    loaded = [import_module(f"bertsmith.tasks.{name}.reading").READING for name in task_folders()]
+    return {reading.name: reading for reading in sorted(loaded, key=lambda one: one.order)}
+
+
+def reading_named(name: str) -> Reading:
+    """Return the reading of a task."""
+    if name not in readings():
+        raise BertsmithError(f"unknown task {name!r}; known: {', '.join(readings())}")
+    return readings()[name]

@@ -1,14 +1,25 @@
 """All uses by verb, all tasks by name; and which task a model was trained for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
 
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
-from bertsmith.tasks.found import uses
 from bertsmith.tasks.task import Task
 from bertsmith.tasks.use import Use
 
-_ALL: list[Use] = sorted(uses(), key=lambda one: one.order)
+
+def _uses() -> Iterator[Use]:
+    """Load every `TASK`: from the `task.py` of folders, and from single files."""
+    here = Path(__file__).parent
+    for path in sorted([*here.glob("*.py"), *here.glob("*/task.py")]):
+        if "\nTASK = " in path.read_text("utf-8"):
+            module = ".".join(path.relative_to(here).with_suffix("").parts)
+            yield import_module(f"bertsmith.tasks.{module}").TASK
+
+
+_ALL = sorted(_uses(), key=lambda use: use.order)
 # In the order in which heads are looked for: every model can do the last.
 TASKS: dict[str, Task] = {one.name: one for one in _ALL if isinstance(one, Task)}
 # What models can be asked for; tasks that share a verb are asked in the same way.
@@ -29,10 +40,9 @@ def task_of(bert: LoadedModel, labels: Sequence[str] | None = None) -> Task:
     With labels, a task that chooses among labels which are given with the texts.
     """
     if labels is not None:
-        able = (task for task in TASKS.values() if task.labels_given and task.can(bert))
-        task = next(able, None)
-        if task is None:
-            raise BertsmithError("labels are for models that choose among given ones; omit them")
-        return task.given(labels)
+        for task in TASKS.values():
+            if task.labels_given and task.can(bert):
+                return task.with_labels(labels)
+        raise BertsmithError("labels are for models that choose among given ones; omit them")
     fitting = (task for task in TASKS.values() if task.fits(bert.checkpoint))
     return min(fitting, key=lambda task: task.head is None)  # every model makes vectors

@@ -99,11 +99,11 @@ class Task(Use):
     head: ClassVar[str | None]  # the head of the model that it needs
     hub_tag: ClassVar[str]  # the pipeline tag of the model card
     opens_as: ClassVar[str]  # transformers' AutoModelFor…; empty: sentence-transformers
-    usage: ClassVar[str]  # the call of `Bert` for one text
+    usage: ClassVar[str]  # an example call of a method of `Bert`, for the model card
     stored: ClassVar[tuple[str, ...]] = ()  # entries of config.json that only its models have
-    defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # other than finetune's own
+    defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # that differ from finetune's
     options: ClassVar[frozenset[str]] = frozenset()  # of `TaskOptions`
-    losses: ClassVar[tuple[str, ...]] = ()  # that can be chosen from; the first is the default
+    losses: ClassVar[tuple[str, ...]] = ()  # to choose from; the first is the default
     learner: ClassVar[type[Training]]  # how it is trained
     label_at: ClassVar[str] = "label"  # the attribute of an example that is its label
     measures: ClassVar[tuple[str, ...]]  # scores that are better if higher; the first decides
@@ -125,7 +125,7 @@ class Task(Use):
     adamw_for_few: ClassVar[bool] = False  # and with AdamW, where Muon is the model's default
 
     def __init_subclass__(cls) -> None:
-        """Take over what the reading says of the task, unless it is that of another one."""
+        """Take name, order and about from the reading, unless the class sets a name itself."""
         super().__init_subclass__()
         if "reading" in vars(cls) and "name" not in vars(cls):
             cls.name, cls.order, cls.about = cls.reading.name, cls.reading.order, cls.reading.about
@@ -210,8 +210,8 @@ class Task(Use):
         """Return a text of the command line, with a second one or not, as a row of a table."""
         return {"text": text} if pair is None else {"text": text, "pair": pair}
 
-    def given(self, labels: Sequence[str]) -> Task:
-        """Return the task with these labels to choose from, of one whose labels are given."""
+    def with_labels(self, labels: Sequence[str]) -> Task:
+        """Return the task for these labels, if its labels are given with the texts."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------ scoring
@@ -239,14 +239,14 @@ class Task(Use):
         bert: LoadedModel | None = None,
     ) -> Scorer:
         """Return the scores of predictions for labelled examples, with their calibration error."""
-        values = [one.value for one in predictions]
+        values = [prediction.value for prediction in predictions]
         score, correct = self.score(dataset, values, bert), self.correct(dataset, values)
         if correct is None:
             return score
-        sure, right = np.clip([one.confidence for one in predictions], 0, 1), np.asarray(correct)
+        confidences = np.clip([prediction.confidence for prediction in predictions], 0, 1)
         return lambda weights: {
             **score(weights),
-            "calibration_error": calibration_error(sure, right, weights),
+            "calibration_error": calibration_error(confidences, np.asarray(correct), weights),
         }
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
@@ -305,23 +305,27 @@ class Task(Use):
         return f"{value:.4g}" if self.numeric else str(value)
 
 
-def chosen(bert: LoadedModel, value: Any, sure: float, output: dict[str, Any]) -> Prediction:
-    """A label or choice; of a model that may abstain, also whether it does so.
+def exclusive_prediction(
+    bert: LoadedModel, value: Any, confidence: float, output: dict[str, Any]
+) -> Prediction:
+    """The prediction of one label or choice.
 
-    Of a model with a stated coverage, also the set of labels that have it, the likeliest first.
+    A model that may abstain adds "abstained" to the output, and one that was calibrated for a
+    coverage adds "set": the labels of the conformal set, the likeliest first.
     """
     below = bert.checkpoint.settings.get("abstain_below")
-    more: dict[str, Any] = {} if below is None else {"abstained": sure < float(below)}
+    if below is not None:
+        output = {**output, "abstained": confidence < float(below)}
     if (limit := conformal_limit(bert)) is not None:
         scores = output["scores"]
         pairs = list(scores.items() if isinstance(scores, Mapping) else enumerate(scores))
         pairs.sort(key=lambda pair: -pair[1])
-        more["set"] = [name for name, score in pairs if 1.0 - score <= limit]
-    return Prediction(value, sure, output | more)
+        output = {**output, "set": [name for name, score in pairs if 1.0 - score <= limit]}
+    return Prediction(value, confidence, output)
 
 
 def conformal_limit(bert: LoadedModel) -> float | None:
-    """The largest nonconformity of labels in a set, where the model states a coverage."""
+    """The largest nonconformity within a conformal set; None: the model is not calibrated."""
     stored = bert.checkpoint.settings.get("conformal")
     return None if not stored else limit_for(stored["limits"], float(stored["coverage"]))
 

@@ -25,7 +25,7 @@ from bertsmith.tasks.task import (
     Scorer,
     Task,
     Values,
-    chosen,
+    exclusive_prediction,
     weighted_mean,
 )
 from bertsmith.tasks.training import (
@@ -199,9 +199,10 @@ class ChoiceTask(Task):
         """The index of the best choice."""
         prompts, options = ([getattr(e, n) for e in examples] for n in ("prompt", "options"))
         predictions = []
-        for one in choose_many(bert, prompts, options):
-            output = {"choice": one.index, "text": one.text, "scores": one.scores}
-            predictions.append(chosen(bert, one.index, one.scores[one.index], output))
+        for best in choose_many(bert, prompts, options):
+            output = {"choice": best.index, "text": best.text, "scores": best.scores}
+            confidence = best.scores[best.index]
+            predictions.append(exclusive_prediction(bert, best.index, confidence, output))
         return predictions
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:

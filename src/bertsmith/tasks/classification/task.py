@@ -16,7 +16,7 @@ from bertsmith.tasks.classification.reading import READING, Labelled
 from bertsmith.tasks.classifying import classify, positive
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
-from bertsmith.tasks.task import Prediction, Scorer, Values, chosen
+from bertsmith.tasks.task import Prediction, Scorer, Values, exclusive_prediction
 from bertsmith.tasks.training import (
     Targets,
     TaskOptions,
@@ -90,8 +90,10 @@ class ClassificationTask(LabelTask):
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The likeliest label."""
         return [
-            chosen(bert, one.label, one.score, {"label": one.label, "scores": one.scores})
-            for one in classify(bert, *texts_of(examples))
+            exclusive_prediction(
+                bert, result.label, result.score, {"label": result.label, "scores": result.scores}
+            )
+            for result in classify(bert, *texts_of(examples))
         ]
 
     def explained_outputs(self, bert: LoadedModel, value: Any) -> list[int]:

@@ -92,12 +92,12 @@ class MultilabelTask(LabelTask):
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The labels whose probability is above the threshold."""
         predictions = []
-        for one in classify(bert, *texts_of(examples)):
-            chosen = tuple(one.labels or ())
-            # As sure as it is of the label that it is least sure of.
-            sure = min(max(score, 1 - score) for score in one.scores.values())
-            output = {"labels": list(chosen), "scores": one.scores}
-            predictions.append(Prediction(chosen, sure, output))
+        for result in classify(bert, *texts_of(examples)):
+            labels = result.labels or []
+            # The confidence of the least certain decision: each label applies or does not.
+            confidence = min(max(score, 1 - score) for score in result.scores.values())
+            output = {"labels": labels, "scores": result.scores}
+            predictions.append(Prediction(tuple(labels), confidence, output))
         return predictions
 
     def explained_outputs(self, bert: LoadedModel, value: Any) -> list[int]:

@@ -12,14 +12,11 @@ from torch import Tensor
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
 from bertsmith.infer.run import Steps
 from bertsmith.infer.windows import Window
-from bertsmith.metrics import entities
-from bertsmith.metrics.labels import Score
-from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.spans.reading import READING, Spanned
 from bertsmith.tasks.spans.training import SpansTraining, Word, inside, span_scores, words_of
-from bertsmith.tasks.tagging.task import Entities, Entity, overlap, span_marks
-from bertsmith.tasks.task import Display, DisplayText, Prediction, Scorer, Task, Values
+from bertsmith.tasks.tagging.task import Entities, Entity, EntityTask
+from bertsmith.tasks.task import Prediction
 from bertsmith.tasks.use import Askable, Call, RequestBody, Several, Texts, form, listed
 
 Found = list[tuple[int, int, int, float]]  # first word, last word, type and probability
@@ -107,11 +104,10 @@ class SpansMethods(Askable):
 # ------------------------------------------------------------------ the task
 
 
-class SpansTask(Task):
+class SpansTask(EntityTask):
     """Labelled parts of a text that may overlap."""
 
-    reading, head = READING, "tag"
-    hub_tag, opens_as = "token-classification", "TokenClassification"
+    reading = READING
     usage = 'find_spans("Ada lived in the city of London.")'
     defaults = MappingProxyType({"batch_size": 16, "epochs": 5})
     stored = ("span_types", "span_width")
@@ -119,10 +115,9 @@ class SpansTask(Task):
     learner, label_at, measures = SpansTraining, "spans", ("f1", "precision", "recall")
 
     # ---- asking
-    verb, ability, heads = "find-spans", "find spans", ("tag",)
+    verb, ability = "find-spans", "find spans"
     title, question = "Spans", "Labelled spans, which may lie in one another."
     Request, Answer, Methods = SpansRequest, list[list[Entity]], SpansMethods
-    lists = ("inputs",)
 
     def call(self, bert: LoadedModel, request: SpansRequest) -> Call:
         """Texts at once."""
@@ -143,32 +138,6 @@ class SpansTask(Task):
             sure = min((one.score for one in row), default=1.0)
             predictions.append(Prediction(value, sure, {"entities": [asdict(one) for one in row]}))
         return predictions
-
-    def correctness(self, example: Any, value: Any) -> float:
-        """The share of labelled and predicted spans that are in both."""
-        return overlap(set(example.spans), set(value))
-
-    def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
-        """F1, precision and recall of spans with exactly these characters and this label."""
-        return entities.span_scores(*_sides(dataset, values))
-
-    def per_class(self, dataset: Dataset[Any], values: Values) -> dict[str, Score]:
-        """Every type."""
-        return entities.type_scores(*_sides(dataset, values))[1]
-
-    def display(self, example: Any, prediction: Prediction) -> Display:
-        """The text with its spans, labelled and predicted."""
-        marks = tuple(span_marks(set(example.spans or ()), set(prediction.value)))
-        return Display((DisplayText(example.text, marks),), confidence=prediction.confidence)
-
-    def spoken(self, value: Any) -> str:
-        """Where each begins and ends, and its label."""
-        return " ".join("{}-{} {}".format(*one) for one in value or ())
-
-
-def _sides(dataset: Dataset[Any], values: Values) -> tuple[list[Any], list[Any]]:
-    """The spans of every example, labelled and predicted."""
-    return [set(one.spans) for one in dataset.examples], [set(value) for value in values]
 
 
 TASK = SpansTask()

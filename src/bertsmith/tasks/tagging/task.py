@@ -304,11 +304,47 @@ class TagMethods(Askable):
 # ------------------------------------------------------------------ the task
 
 
-class TaggingTask(Task):
+class EntityTask(Task):
+    """A task of the tagging head whose predictions are spans of characters."""
+
+    head, heads = "tag", ("tag",)
+    hub_tag, opens_as = "token-classification", "TokenClassification"
+    lists = ("inputs",)
+
+    def correctness(self, example: Any, value: Any) -> float:
+        """The fraction of labelled and predicted spans that are in both."""
+        labelled, predicted = spans_of(example), spans_of(example, value)
+        either = labelled | predicted
+        return len(labelled & predicted) / len(either) if either else 1.0
+
+    def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
+        """F1, precision and recall of spans with exactly these characters and this label."""
+        return span_scores(*_both_spans(dataset, values))
+
+    def per_class(self, dataset: Dataset[Any], values: Values) -> dict[str, Score]:
+        """Every type of entity."""
+        return type_scores(*_both_spans(dataset, values))[1]
+
+    def display(self, example: Any, prediction: Prediction) -> Display:
+        """The text with its labelled and predicted spans."""
+        labelled, predicted = spans_of(example), spans_of(example, prediction.value)
+        marks = []
+        for span in sorted(labelled | predicted):
+            kind = "missed" if span not in predicted else "correct" if span in labelled else "wrong"
+            marks.append(Mark(span[0], span[1], kind, span[2]))
+        return _text_with(marks, example, prediction)
+
+    def spoken(self, value: Any) -> str:
+        """Tags as they are; of spans, first and last character and label."""
+        return " ".join(
+            one if isinstance(one, str) else "{}-{} {}".format(*one) for one in value or ()
+        )
+
+
+class TaggingTask(EntityTask):
     """A tag for every word."""
 
-    reading, head = READING, "tag"
-    hub_tag, opens_as = "token-classification", "TokenClassification"
+    reading = READING
     usage = 'tag("Ada lived in London.")'
     pipeline = 'aggregation_strategy="first"'  # a word has the label of its first token
     defaults = MappingProxyType({"batch_size": 16})
@@ -319,11 +355,10 @@ class TaggingTask(Task):
     names_labels = True
 
     # ---- asking
-    verb, ability, heads = "tag", "tag", ("tag",)
+    verb = ability = "tag"
     title, question = "Entities", "Entities, or the label of every word."
     labelled = True
     Request, Answer, Methods = TagRequest, list[list[Entity]], TagMethods
-    lists = ("inputs",)
 
     def call(self, bert: LoadedModel, request: TagRequest) -> Call:
         """Entities, or words."""
@@ -407,16 +442,16 @@ class TaggingTask(Task):
         return example.spans if isinstance(example, Annotated) else example.tags
 
     def correctness(self, example: Any, value: Any) -> float:
-        """The share of words whose tag is right, or of labelled and predicted spans in both."""
+        """The fraction of words with the correct tag; of annotated texts, that of spans."""
         if isinstance(example, Annotated):
-            return overlap(spans_of(example), spans_of(example, value))
+            return super().correctness(example, value)
         same = [one == other for one, other in zip(example.tags, value, strict=True)]
         return sum(same) / max(1, len(same))
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
         """Entity F1, precision and recall where tags spell entities; accuracy of tags."""
         if isinstance(dataset.examples[0], Annotated):
-            return span_scores(*_sides(dataset, values))
+            return super().score(dataset, values, bert)
         # A file may hold no entity at all: then the labels of the model say whether tags spell any.
         known = () if bert is None else bert.checkpoint.labels
         spelled = dataset.scheme is not None or spells_entities(known)
@@ -425,7 +460,7 @@ class TaggingTask(Task):
     def per_class(self, dataset: Dataset[Any], values: Values) -> dict[str, Score]:
         """Every type of entity, or every tag."""
         if isinstance(dataset.examples[0], Annotated):
-            return type_scores(*_sides(dataset, values))[1]
+            return super().per_class(dataset, values)
         gold = [example.tags for example in dataset.examples]
         if detect([*gold, *values]) is not None:
             return entity_scores(gold, values).types
@@ -441,46 +476,34 @@ class TaggingTask(Task):
 
     def display(self, example: Any, prediction: Prediction) -> Display:
         """The sentence with its entities, or with the words whose tag is wrong."""
-        gold, value = self.label_of(example) or (), prediction.value
-        marks: list[Mark] = []
         if "entities" in prediction.output:
-            marks += span_marks(spans_of(example), spans_of(example, value))
-        else:
-            for place, (label, tag) in enumerate(zip(gold, value, strict=True)):
-                if label != tag:
-                    start, end = example.offsets[place]
-                    marks.append(Mark(start, end, "wrong", f"{tag}, not {label}"))
-        marks.sort(key=lambda mark: (mark.start, mark.end))
-        return Display((DisplayText(example.text, tuple(marks)),), confidence=prediction.confidence)
-
-    def spoken(self, value: Any) -> str:
-        """The tags between spaces, or the spans."""
-        return " ".join(one if isinstance(one, str) else "{}-{} {}".format(*one) for one in value)
+            return super().display(example, prediction)
+        tags = zip(example.offsets, self.label_of(example) or (), prediction.value, strict=True)
+        marks = [
+            Mark(*offsets, "wrong", f"{tag}, not {label}")
+            for offsets, label, tag in tags
+            if label != tag
+        ]
+        return _text_with(marks, example, prediction)
 
 
-def overlap(right: set[CharacterSpan], said: set[CharacterSpan]) -> float:
-    """The share of labelled and predicted spans that are in both."""
-    return len(right & said) / len(right | said) if right | said else 1.0
-
-
-def span_marks(right: set[CharacterSpan], said: set[CharacterSpan]) -> Iterator[Mark]:
-    """Marks of the labelled and the predicted spans, sorted by place."""
-    for one in sorted(right | said):
-        kind = "wrong" if one not in right else "correct" if one in said else "missed"
-        yield Mark(one[0], one[1], kind, one[2])
+def _text_with(marks: Sequence[Mark], example: Any, prediction: Prediction) -> Display:
+    """The text of an example with marks."""
+    return Display((DisplayText(example.text, tuple(marks)),), confidence=prediction.confidence)
 
 
 def spans_of(example: Any, value: Any = None) -> set[CharacterSpan]:
-    """The entities of an example by their characters: those predicted, or those labelled."""
-    if isinstance(example, Annotated):
+    """The spans of an example: its labels, or those of a predicted value."""
+    if not isinstance(example, Tagged):
         spans = example.spans or () if value is None else value
         return {(start, end, label) for start, end, label in spans}
-    offsets, found = example.offsets, chunks(example.tags or () if value is None else value)
-    return {(offsets[one.start][0], offsets[one.stop - 1][1], one.type) for one in found}
+    offsets = example.offsets
+    entities = chunks(example.tags or () if value is None else value)
+    return {(offsets[one.start][0], offsets[one.stop - 1][1], one.type) for one in entities}
 
 
-def _sides(dataset: Dataset[Any], values: Values) -> tuple[list[Any], list[Any]]:
-    """The entities of every example, labelled and predicted."""
+def _both_spans(dataset: Dataset[Any], values: Values) -> tuple[list[Any], list[Any]]:
+    """The spans of every example, labelled and predicted."""
     pairs = zip(dataset.examples, values, strict=True)
     return [spans_of(one) for one in dataset.examples], [spans_of(*pair) for pair in pairs]
 

@@ -301,8 +301,8 @@ class ZeroShotTask(Task):
         how = (request.way, request.template, request.several)
         return Call(choose_label, (texts, request.labels, *how), texts)
 
-    def given(self, labels: Sequence[str]) -> ZeroShotTask:
-        """The same with labels."""
+    def with_labels(self, labels: Sequence[str]) -> ZeroShotTask:
+        """The task for these labels."""
         task = copy(self)
         task.labels = labels
         return task
