@@ -160,13 +160,13 @@ def without_header(table: Table) -> dict[str, str]:
     if len(names) == 1:
         return {"text": names[0]}
     kinds = [len(set(column)) for column in values]
-    if len(names) == 2 and min(kinds) < max(kinds) and min(kinds) <= max(2, len(values[0]) // 2):
-        text, label = (0, 1) if kinds[0] > kinds[1] else (1, 0)
-        return {"text": names[text], "label": names[label]}
-    if len(names) == 2:  # as many labels as texts: those of more words are the texts
-        words = [sum(len(value.split()) for value in column) for column in values]
-        if words[0] != words[1]:
-            text, label = (0, 1) if words[0] > words[1] else (1, 0)
+    if len(names) == 2:
+        sizes = kinds
+        if kinds[0] == kinds[1] or min(kinds) > max(2, len(values[0]) // 2):
+            # About as many labels as texts: the texts have more words.
+            sizes = [sum(len(value.split()) for value in column) for column in values]
+        if sizes[0] != sizes[1]:
+            text, label = (0, 1) if sizes[0] > sizes[1] else (1, 0)
             return {"text": names[text], "label": names[label]}
     marks = "".join(values[2]) if len(names) == 4 else ""
     if len(names) == 4 and set(values[1]) <= {"0", "1"} and not re.search(r"[^\W_]", marks):
@@ -200,12 +200,16 @@ def class_cell(value: Any, where: Where, column: str, classes: Sequence[str] | N
     return None if name in ABSENT and name not in (classes or ()) else name
 
 
-def texts_cell(value: Any, where: Where, column: str) -> list[str]:
-    """The texts of a cell: one, or those of a list, which a csv file spells as JSON."""
-    if isinstance(value, str) and value.startswith('["') and value.endswith('"]'):
-        value = list_cell(value, where, column)
-    cells = value if isinstance(value, list | tuple) else [value]
-    return [text_cell(one, where, column) for one in cells if not is_absent(one)]
+def column_texts(row: Row, columns: Sequence[str], where: Where) -> list[str]:
+    """The texts of several columns: a cell holds one, or a list, which a csv file has as JSON."""
+    texts = []
+    for column in columns:
+        value = row.cells.get(column)
+        if isinstance(value, str) and value.startswith('["') and value.endswith('"]'):
+            value = list_cell(value, where, column)
+        cells = value if isinstance(value, list | tuple) else [value]
+        texts += [text_cell(cell, where, column) for cell in cells if not is_absent(cell)]
+    return texts
 
 
 def class_names(rows: Rows, column: str | None) -> Sequence[str] | None:

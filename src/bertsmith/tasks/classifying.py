@@ -79,13 +79,13 @@ def classify(
     """A label for every text or pair, from any model with a classification head."""
     labels = bert.checkpoint.labels
     rows = yield from vote.steps(bert, texts, pairs, activation(bert.checkpoint))
-    best = [_decided(bert.checkpoint, row) for row in rows]
-    named = [dict(zip(labels, row, strict=True)) for row in rows]
-    several = [_applying(bert.checkpoint, scores) for scores in named]
-    return [
-        Classification(labels[place], scores[labels[place]], scores, applying)
-        for place, scores, applying in zip(best, named, several, strict=True)
-    ]
+    results = []
+    for row in rows:
+        scores = dict(zip(labels, row, strict=True))
+        best = labels[_decided(bert.checkpoint, row)]
+        applying = _applying(bert.checkpoint, scores)
+        results.append(Classification(best, scores[best], scores, applying))
+    return results
 
 
 def _applying(checkpoint: Checkpoint, scores: dict[str, float]) -> list[str] | None:
@@ -133,9 +133,9 @@ def positive(labels: Sequence[str]) -> str | None:
 
 
 def relevant(labels: Sequence[str]) -> str | None:
-    """The label that says that the second text of a pair is relevant to the first.
+    """The label that means "relevant" for a pair: the only one, or the positive one of two.
 
-    The only one, or of two the positive one; None: the model cannot rank texts.
+    None: the model cannot rank texts.
     """
     return labels[0] if len(labels) == 1 else positive(labels)
 
@@ -199,10 +199,11 @@ class Classify(Use):
         label, logits = relevant(labels), activation(bert.checkpoint) is raw
         if label is None:
             raise BertsmithError(NOT_RANKING.format(len(labels)))
-        single = len(labels) == 1
+        if len(labels) == 1:
+            scale = "output of the pair classifier; higher is better"
+            return PairScores(relevance, scale, logits, True)
         scale = f"probability of {label!r} by the pair classifier"
-        scale = "output of the pair classifier; higher is better" if single else scale
-        return PairScores(relevance, scale, logits, single)
+        return PairScores(relevance, scale, logits, False)
 
 
 TASK = Classify()

@@ -58,7 +58,7 @@ def read_decisions(path: str | Path) -> list[dict[str, Any]]:
                 continue
         if line.strip():
             raise BertsmithError(
-                f"{path}, line {number}: not a decision of `bertsmith check --model`"
+                f"{path}, line {number}: not a decision that `bertsmith check` wrote"
             )
     return rows
 

@@ -35,14 +35,14 @@ def embed(
 
     `prompt` is put before each text; None: the model's default prompt. `width` cuts the vectors.
     """
-    made = bert.sentence
+    sentence = bert.sentence
     if width is not None and not 1 <= width <= bert.vector_width:
         raise BertsmithError(f"width must be from 1 to {bert.vector_width}, not {width}")
     if pooling is not None and pooling not in NAMES:
         raise BertsmithError(f"unknown pooling {pooling!r}; known: {', '.join(NAMES)}")
-    pool = POOLS[NAMES[pooling] if pooling else made.pool]
-    prepared = [made.prepared(text, prompt) for text in texts]
-    windows = bert.windows(prepared, how=bert.windower(long, overlap=0, limit=made.max_length))
+    pool = POOLS[NAMES[pooling] if pooling else sentence.pool]
+    prepared = [sentence.prepared(text, prompt) for text in texts]
+    windows = bert.windows(prepared, how=bert.windower(long, overlap=0, limit=sentence.max_length))
 
     def compute(_: Model, hidden: Hidden, batch: Batch, __: Sequence[Window]) -> list[torch.Tensor]:
         return list(pool(hidden.last.float(), batch.layout, None).cpu())
@@ -54,10 +54,10 @@ def embed(
         total[window.number] += vector.numpy() * len(window.ids)
         weight[window.number] += len(window.ids)
     vectors: Vectors = np.divide(total, np.maximum(weight, 1), dtype=np.float32)
-    if made.dense:
-        vectors = made.project(torch.from_numpy(vectors)).numpy()
+    if sentence.dense:
+        vectors = sentence.project(torch.from_numpy(vectors)).numpy()
     vectors = vectors[:, :width]
-    if made.normalise if normalise is None else normalise:
+    if sentence.normalise if normalise is None else normalise:
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
     return vectors
 

@@ -54,7 +54,7 @@ def glue_folders(folder: str | Path) -> dict[str, Path]:
     if not folder.is_dir():
         raise BertsmithError(f"{folder}: no such folder")
     here = {path.name.lower(): path for path in sorted(folder.iterdir()) if path.is_dir()}
-    found = {}
+    folders = {}
     for name in GLUE:
         called = [name, *(other.lower() for other in FOLDERS.get(name, ()))]
         spellings = [
@@ -65,8 +65,8 @@ def glue_folders(folder: str | Path) -> dict[str, Path]:
         ]
         hit = next((here[spelling] for spelling in spellings if spelling in here), None)
         if hit is not None:
-            found[name] = hit
-    return found
+            folders[name] = hit
+    return folders
 
 
 def read_glue(folder: str | Path, name: str, split: str) -> Dataset[Any]:

@@ -1,6 +1,7 @@
 """Shared parts of classification, multilabel and regression: windows and training."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from bertsmith.infer.explain import Explanation
@@ -30,7 +31,7 @@ class LabelTask(Classify, Task):
         return self.carriers[0](example.text, example.pair, prediction.value, example.where)
 
     def explained_outputs(self, bert: LoadedModel, value: Any) -> list[int]:
-        """The outputs of the head that a prediction is made of: by default the only one."""
+        """The indices of the outputs that a prediction depends on: by default the only one."""
         return [0]
 
     def explain(self, bert: LoadedModel, example: Any, prediction: Any, steps: int = 32) -> Rows:
@@ -66,14 +67,11 @@ class LabelTraining(Training):
             target = self.target(examples[window.number])
             length = float(max(1, len(window.tokens)))
             grouped[window.number].append(TrainingItem((window,), target, length))
-        return [
-            self._shared(items, example) for items, example in zip(grouped, examples, strict=True)
-        ]
-
-    def _shared(self, items: Sequence[TrainingItem], example: Any) -> Sample:
-        """The same items, whose weights add up to the example's."""
-        share = self.weight(example) / sum(item.weight for item in items)
-        return tuple(TrainingItem(one.windows, one.target, one.weight * share) for one in items)
+        samples: list[Sample] = []
+        for items, example in zip(grouped, examples, strict=True):
+            scale = self.weight(example) / sum(item.weight for item in items)
+            samples.append(tuple(replace(item, weight=item.weight * scale) for item in items))
+        return samples
 
     def target(self, example: Any) -> Any:
         """What the windows of an example learn."""

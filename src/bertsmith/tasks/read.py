@@ -10,7 +10,7 @@ from bertsmith.data.delimited import Headings
 from bertsmith.data.predictions import Records
 from bertsmith.data.sources import Options, source_tables
 from bertsmith.data.tables import PORTION, FileLayout, Table
-from bertsmith.errors import BertsmithError, nearest
+from bertsmith.errors import BertsmithError, nearest, setting
 from bertsmith.ledger import Ledger
 from bertsmith.tasks.cells import (
     LABEL_VALUES,
@@ -216,16 +216,18 @@ def guess(table: Table, given: Mapping[str, str]) -> tuple[Reading, str]:
     if table.task:
         return reading_named(table.task), "the file says so"
     roles = known_roles()
-    asked = [
+    answers = [
         (one, one.suits(Finder(table, given, {**roles, **one.roles})))
         for one in readings().values()
     ]
-    guesses = [(one, guess) for one, guess in asked if guess is not None]
+    guesses = [(one, guess) for one, guess in answers if guess is not None]
     if not guesses:
         finder = Finder(table, given, {**roles, **TextReading.roles})
         text_columns(finder)  # says what is missing
         label_column(finder)
-        raise BertsmithError(f"{table.path}: cannot tell the task; choose one with --task")
+        raise BertsmithError(
+            f"{table.path}: cannot tell the task; choose one with {setting('task')}"
+        )
     reading, best = max(guesses, key=lambda pair: pair[1].likely)
     return reading, best.why
 
@@ -246,17 +248,17 @@ def accepted(table: Table, ledger: Ledger) -> tuple[Table, str]:
 def known_roles() -> dict[str, tuple[str, ...]]:
     """The roles of columns of all tasks, each with the names that it is known by."""
     roles: dict[str, tuple[str, ...]] = {}
-    for one in readings().values():
-        roles |= {role: names for role, names in one.roles.items() if role not in roles}
+    for reading in readings().values():
+        roles |= {role: names for role, names in reading.roles.items() if role not in roles}
     return roles
 
 
 def known_headings() -> Headings:
     """The names of columns that make a row a header."""
-    known: set[str] = set()
-    for one in readings().values():
-        known |= one.headings.union(*one.roles.values())
-    return Headings(known, LABEL_VALUES)
+    headings: set[str] = set()
+    for reading in readings().values():
+        headings |= reading.headings.union(*reading.roles.values())
+    return Headings(headings, LABEL_VALUES)
 
 
 def known_layouts() -> tuple[FileLayout, ...]:
@@ -304,15 +306,15 @@ def open_data(
     first row does not contain names. `label_names` are the names of labels that are numbers from 0.
     """
     reading = None if task in (None, TEXTS) else reading_named(str(task))
-    named = {role: name for role, name in (columns or {}).items() if name}
-    for role in named:
+    chosen_columns = {role: name for role, name in (columns or {}).items() if name}
+    for role in chosen_columns:
         if role not in (roles := known_roles()):
             known = ", ".join(roles)
             raise BertsmithError(
                 f"no role {role!r} of columns{nearest(role, roles)}; known: {known}"
             )
     options = Options(
-        named,
+        chosen_columns,
         header,
         encoding,
         format,

@@ -13,7 +13,7 @@ from bertsmith.data.folders import find_splits
 from bertsmith.data.records import json_lines_tables, read_document, splits_of
 from bertsmith.data.streams import Stream, suffix_of
 from bertsmith.data.tables import PORTION
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.tasks.corrections import corrected
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.read import read_data
@@ -58,7 +58,7 @@ def read_splits(
     if not learned.gold():
         raise BertsmithError(
             f"{learned.path} has no labels to train on; name their column, as in "
-            "--column label=NAME"
+            f"{setting('columns', {'label': 'NAME'}, '--column label=NAME')}"
         )
     if all(name.isdigit() for name in learned.columns.values()):  # no header: the same in all
         options = {**options, "columns": learned.columns}
@@ -83,16 +83,16 @@ def split_sources(
 ) -> dict[str, tuple[Any, str | None]]:
     """The source of each split that there is, and the key of the split inside of it."""
     sources: dict[str, tuple[Any, str | None]] = {"train": (train, None)}
-    if isinstance(train, str | Path) and Path(train).is_dir():
-        sources = {name: (path, None) for name, path in find_splits(train).items()}
-    elif isinstance(train, str | Path) and suffix_of(Path(train)) == ".json":
-        if Path(train).is_file():  # CLINC150's document holds all splits
-            inside = splits_of(read_document(Stream(Path(train))))
-            sources = {name: (train, key) for name, key in inside.items()} or sources
-    elif isinstance(train, str | Path) and suffix_of(Path(train)) == ".jsonl":
-        if Path(train).is_file():  # labels that people made: a part of them is held out
-            parts = parts_of(json_lines_tables(Stream(Path(train)), PORTION))
-            sources |= {name: (train, name) for name in parts}
+    path = Path(train) if isinstance(train, str | Path) else None
+    kind = suffix_of(path) if path is not None and path.is_file() else ""
+    if path is not None and path.is_dir():
+        sources = {name: (file, None) for name, file in find_splits(train).items()}
+    elif path is not None and kind == ".json":  # CLINC150's document holds all splits
+        keys = splits_of(read_document(Stream(path)))
+        sources = {name: (train, key) for name, key in keys.items()} or sources
+    elif path is not None and kind == ".jsonl":  # people's labels, of which a part is held out
+        parts = parts_of(json_lines_tables(Stream(path), PORTION))
+        sources |= {name: (train, name) for name in parts}
     for name, source in (("dev", dev), ("test", test)):
         if source is not None:
             sources[name] = (source, None)

@@ -89,10 +89,10 @@ class Askable:
         single = isinstance(texts, str)
         inputs = [texts] if single else listed_strings(texts)
         request: Any = use.Request  # one of those with `inputs`
-        found = self.ask(use, request.model_construct(inputs=inputs, **more))
+        answers = self.ask(use, request.model_construct(inputs=inputs, **more))
         if wrap is not None:
-            found = [wrap(one, text) for one, text in zip(found, inputs, strict=True)]
-        return found[0] if single else found
+            answers = [wrap(one, text) for one, text in zip(answers, inputs, strict=True)]
+        return answers[0] if single else answers
 
 
 class Use:

@@ -442,7 +442,7 @@ def test_imbalance_and_quick_warnings() -> None:
     (line,) = quick({"train": dataset, "dev": None})
     assert line == (
         "train: 'a' has 11 times as many examples as 'b'; "
-        "look at macro F1, or train with --class-weights balanced"
+        "look at macro F1, or train with balanced class weights"
     )
     (first, *_) = quick({"train": dataset, "dev": dataset})
     assert first.startswith("error: ")

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from bertsmith.batch import Batch
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.infer.explain import Explanation
 from bertsmith.infer.loaded import EncoderTask, LoadedModel, positive
 from bertsmith.infer.run import Steps
@@ -128,12 +128,12 @@ def find_answers(
     ]
     windows = [window for group in grouped for window in group]
     scores = iter((yield bert.head_pass("answer", windows, tokens=True)))
-    found = []
+    results = []
     for passage, group in zip(passages, grouped, strict=True):
-        read = encoded[passage]
-        spans, nothing = _spans(group, scores, len(read), longest)
-        found.append(_ranked(passage, read.offsets, spans, nothing, top))
-    return found
+        encoding = encoded[passage]
+        spans, nothing = _spans(group, scores, len(encoding), longest)
+        results.append(_ranked(passage, encoding.offsets, spans, nothing, top))
+    return results
 
 
 def _ranked(
@@ -156,14 +156,14 @@ def _ranked(
 
 
 def _spans(
-    windows: Sequence[Window], found: Iterator[torch.Tensor], length: int, longest: int
+    windows: Sequence[Window], outputs: Iterator[torch.Tensor], length: int, longest: int
 ) -> tuple[torch.Tensor, float]:
     """Return the score of every span of the passage (first token, length), and of no answer."""
     longest = max(1, min(longest, length))
     spans = torch.full((length, longest), -math.inf)
     nothing = math.inf
     for window in windows:
-        scores = next(found)
+        scores = next(outputs)
         nothing = min(nothing, float(scores[0].sum()))  # there is none if no window has one
         if window.tokens:
             begins, stops = scores[window.first : window.first + len(window.tokens)].unbind(1)
@@ -185,18 +185,18 @@ class AnsweringTraining(Training):
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """A sample for each window, so that a batch size counts windows, as is usual."""
         windower = self.windower(bert)
-        made: list[Sample] = []
+        samples: list[Sample] = []
         unique = list(dict.fromkeys(text for example in examples for text in example.texts))
         encoded = dict(zip(unique, bert.encode(unique), strict=True))
         for number, example in enumerate(examples):
-            asked, read = encoded[example.question], encoded[example.passage]
-            span = token_span(example, read.offsets)
+            question, passage = encoded[example.question], encoded[example.passage]
+            span = token_span(example, passage.offsets)
             if span is None and not example.impossible:
                 bert.ledger.note("answers that are not in the passage, not trained on")
                 continue
-            windows = windower.pair(number, asked.ids, read.ids)
-            made += [(TrainingItem((window,), _inside(window, span)),) for window in windows]
-        return made
+            windows = windower.pair(number, question.ids, passage.ids)
+            samples += [(TrainingItem((window,), _inside(window, span)),) for window in windows]
+        return samples
 
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
         """Rows of first and last tokens within each window, and weights, each (N,)."""
@@ -289,14 +289,14 @@ class AnswerMethods(Askable):
         With `empty=True`, "no answer" is one of the candidates. By default it is one if the model
         was fine-tuned on unanswerable questions, with the threshold that was stored then.
         """
-        asked = AnswerRequest.model_construct(
+        request = AnswerRequest.model_construct(
             question=question,
             passage=passage,
             top=positive(top, "top"),
             longest=positive(longest, "longest"),
             empty=empty,
         )
-        return Answers(self.ask(TASK, asked), passage)
+        return Answers(self.ask(TASK, request), passage)
 
 
 # ------------------------------------------------------------------ the task
@@ -329,7 +329,8 @@ class AnsweringTask(Task):
     def row(self, text: str, pair: str | None) -> dict[str, str]:
         """A question and its passage."""
         if pair is None:
-            raise BertsmithError("a question needs a passage: --pair PASSAGE")
+            pair_setting = setting("pair", option="--pair PASSAGE")
+            raise BertsmithError(f"a question needs a passage: {pair_setting}")
         return {"question": text, "context": pair}
 
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
@@ -439,15 +440,15 @@ def _predictions(
     for ranked in find_answers(bert, questions, passages, top):
         answers = ranked.answers(top, empty=False)
         value = answers[0].text if answers else ""
-        sure = answers[0].score if answers else 0.0
+        confidence = answers[0].score if answers else 0.0
         output: dict[str, Any] = {"answer": value, "answers": [asdict(one) for one in answers]}
         if threshold is not None:
             output["no_answer"] = ranked.no_answer
             if ranked.no_answer > threshold:
                 value = output["answer"] = ""
             if not value:
-                sure = ranked.no_answer
-        predictions.append(Prediction(value, sure, output))
+                confidence = ranked.no_answer
+        predictions.append(Prediction(value, confidence, output))
     return predictions
 
 

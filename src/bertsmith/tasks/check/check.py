@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.tasks.check import labels, texts
 from bertsmith.tasks.check.findings import SEVERITIES, CheckReport, Finding, Splits
 from bertsmith.tasks.check.lengths import Reader, measure
@@ -41,7 +41,9 @@ def check(splits: Splits, reader: Reader | None = None) -> CheckReport:
         raise BertsmithError("no training data to check")
     if len(tasks) > 1:
         spoken = ", ".join(f"{dataset.path} {dataset.task}" for dataset in splits.values())
-        raise BertsmithError(f"the files are for different tasks: {spoken}; choose one with --task")
+        raise BertsmithError(
+            f"the files are for different tasks: {spoken}; choose one with {setting('task')}"
+        )
     lengths, findings = measure(splits, reader)
     found: list[Finding] = [*findings]
     for lint in LINTS:

@@ -30,7 +30,7 @@ def missing(splits: Splits) -> Iterator[Finding]:
         places = [one.where for one in dataset.examples if not one.labelled]
         if len(places) == len(dataset):
             severity = "note" if name == "test" else "error"
-            advice = "" if name == "test" else "name the label column with --column label=NAME"
+            advice = "" if name == "test" else "name the column of the labels (role: label)"
             what = f"{name} has no labels"
             yield Finding(severity, "no-labels", what, len(places), tuple(places[:1]), advice)
         else:
@@ -73,7 +73,7 @@ def shares(splits: Splits) -> Iterator[Finding]:
     elif single and times > IMBALANCE * (least := min(counts.values())):
         rarest = min(counts, key=counts.__getitem__)
         what = f"train: {common!r} has {times / least:.0f} times as many examples as {rarest!r}"
-        advice = "look at macro F1, or train with --class-weights balanced"
+        advice = "look at macro F1, or train with balanced class weights"
         yield Finding("warning", "imbalance", what, times, (), advice)
     rare = {name: times for name, times in counts.items() if times < FEW}
     if rare:

@@ -49,12 +49,13 @@ def repeated(splits: Splits) -> Iterator[Finding]:
         groups: dict[Hashable, list[Any]] = defaultdict(list)
         for one in dataset.examples:
             groups[key(one)].append(one)
-        again = [one.where for group in groups.values() for one in group[1:]]
-        yield from found("note", "duplicate", name, "duplicates of earlier examples", again)
-        torn = [group[1].where for group in groups.values() if len({one.gold for one in group}) > 1]
+        repeats = [one.where for group in groups.values() for one in group[1:]]
+        yield from found("note", "duplicate", name, "duplicates of earlier examples", repeats)
+        disagreeing = [group for group in groups.values() if len({one.gold for one in group}) > 1]
+        places = [group[1].where for group in disagreeing]
         what = "texts with different labels in different rows"
         advice = "correct the labels; a model can predict only one of them"
-        yield from found("warning", "contradiction", name, what, torn, advice)
+        yield from found("warning", "contradiction", name, what, places, advice)
 
 
 def leaked(splits: Splits) -> Iterator[Finding]:

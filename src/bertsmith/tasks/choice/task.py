@@ -79,16 +79,17 @@ def choose_many(
 
 
 def choice_windows(
-    bert: LoadedModel, prompts: Sequence[str], choices: Sequence[Sequence[str]], how: Windower
+    bert: LoadedModel, prompts: Sequence[str], choices: Sequence[Sequence[str]], windower: Windower
 ) -> list[list[Window]]:
     """The windows of every prompt with each of its choices; a window's number is its choice's."""
-    asked = bert.token_ids(prompts)
-    flat = iter(bert.token_ids([text for texts in choices for text in texts]))
+    encoded = bert.token_ids(prompts)
+    choice_ids = iter(bert.token_ids([text for texts in choices for text in texts]))
     grouped = []
-    for number, (prompt, texts) in enumerate(zip(asked, choices, strict=True)):
+    for number, (prompt, texts) in enumerate(zip(encoded, choices, strict=True)):
         group: list[Window] = []
         for place in range(len(texts)):
-            group += [replace(one, number=place) for one in how.beside(number, prompt, next(flat))]
+            windows = windower.beside(number, prompt, next(choice_ids))
+            group += [replace(window, number=place) for window in windows]
         grouped.append(group)
     return grouped
 
@@ -101,9 +102,9 @@ class ChoiceTraining(Training):
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """One item for each question: its choices compete, so they are in one batch."""
-        how = self.windower(bert)
+        windower = self.windower(bert)
         prompts = [example.prompt for example in examples]
-        grouped = choice_windows(bert, prompts, [example.options for example in examples], how)
+        grouped = choice_windows(bert, prompts, [example.options for example in examples], windower)
         return [
             (TrainingItem(tuple(windows), example.label),)
             for windows, example in zip(grouped, examples, strict=True)
@@ -123,13 +124,13 @@ class ChoiceTraining(Training):
         """Cross entropy among each question's choices; places without a choice never win."""
         grid = best_in_grid(outputs, targets["cells"], targets["grid"].shape, float("-inf"))
         loss = class_loss(grid, targets["classes"])
-        sure = (-loss).exp()
+        probability = (-loss).exp()
         if smoothing := self.options.smoothing:
-            real = grid > float("-inf")
-            logs = grid.log_softmax(-1).masked_fill(~real, 0.0)
-            loss = (1 - smoothing) * loss - smoothing * logs.sum(-1) / real.sum(-1)
+            exists = grid > float("-inf")
+            logs = grid.log_softmax(-1).masked_fill(~exists, 0.0)
+            loss = (1 - smoothing) * loss - smoothing * logs.sum(-1) / exists.sum(-1)
         if self.options.focal:
-            loss = loss * (1 - sure) ** self.options.focal
+            loss = loss * (1 - probability) ** self.options.focal
         return (loss * targets["weights"]).sum()
 
     def soft_loss(
@@ -156,8 +157,8 @@ class ChooseMethods(Askable):
 
     def choose(self, prompt: str, choices: Sequence[str]) -> Choice:
         """Return the choice that fits the prompt best, with the probability of each."""
-        listed = listed_strings(choices, "choices")
-        best: Choice = self.ask(TASK, ChooseRequest.model_construct(prompt=prompt, choices=listed))
+        texts = listed_strings(choices, "choices")
+        best: Choice = self.ask(TASK, ChooseRequest.model_construct(prompt=prompt, choices=texts))
         return best
 
 
@@ -207,16 +208,16 @@ class ChoiceTask(Task):
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
         """Accuracy."""
-        right = [one.label == value for one, value in zip(dataset.examples, values, strict=True)]
-        return lambda weights: {"accuracy": weighted_mean(right, weights)}
+        correct = [one.label == value for one, value in zip(dataset.examples, values, strict=True)]
+        return lambda weights: {"accuracy": weighted_mean(correct, weights)}
 
     def display(self, example: Any, prediction: Prediction) -> Display:
         """The prompt and all choices, the right and the predicted one marked."""
         passages = [DisplayText(example.prompt, title=True)]
         for number, option in enumerate(example.options):
-            right, said = number == example.label, number == prediction.value
-            kind = "correct" if right and said else "missed" if right else "wrong"
-            marks = (Mark(0, len(option), kind),) if right or said else ()
+            correct, predicted = number == example.label, number == prediction.value
+            kind = "correct" if correct and predicted else "missed" if correct else "wrong"
+            marks = (Mark(0, len(option), kind),) if correct or predicted else ()
             passages.append(DisplayText(option, marks))
         return Display(tuple(passages), confidence=prediction.confidence)
 

@@ -102,17 +102,15 @@ class RegressionTask(LabelTask):
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The output of the model."""
-        found = classify(bert, *texts_of(examples))
         limit = conformal_limit(bert)
-        return [
-            Prediction(
-                one.score,
-                1.0,
-                {"score": one.score}
-                | ({} if limit is None else {"interval": [one.score - limit, one.score + limit]}),
-            )
-            for one in found
-        ]
+        predictions = []
+        for result in classify(bert, *texts_of(examples)):
+            score = result.score
+            output: dict[str, Any] = {"score": score}
+            if limit is not None:
+                output["interval"] = [score - limit, score + limit]
+            predictions.append(Prediction(score, 1.0, output))
+        return predictions
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
         """Correlations and the mean squared error."""

@@ -8,7 +8,7 @@ from bertsmith.data.columns import Finder
 from bertsmith.data.tables import Where, is_absent, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, shown
-from bertsmith.tasks.cells import TEXTLESS, TextColumns, texts_cell
+from bertsmith.tasks.cells import TEXTLESS, TextColumns, column_texts
 from bertsmith.tasks.labelling import Cells, Choose
 from bertsmith.tasks.reading import Reading, Rows, TaskExample, TaskGuess
 
@@ -73,12 +73,11 @@ class RerankingReading(Reading):
     def _listed(self, rows: Rows, graded: bool = True) -> list[Any]:
         """A row for each query, with passages that are relevant and others."""
         finder, examples = rows.finder, list[Any]()
-        query, sides = finder.needed("query"), [finder.several(n) for n in ("positive", "negative")]
+        query = finder.needed("query")
+        positives, negatives = finder.several("positive"), finder.several("negative")
         for row, where in rows:
-            near, far = (
-                [text for name in side for text in texts_cell(row.cells.get(name), where, name)]
-                for side in sides
-            )
+            near = column_texts(row, positives, where)
+            far = column_texts(row, negatives, where)
             if is_absent(row.cells.get(query)) or not near + far:
                 examples.append(None)
                 continue
@@ -95,7 +94,7 @@ class RerankingReading(Reading):
         finder = rows.finder
         query, passage, grade = (finder.needed(role) for role in ("query", "passage", "grade"))
         columns = TextColumns(query, passage)
-        found: dict[str, list[tuple[str, float, Where]]] = {}
+        queries: dict[str, list[tuple[str, float, Where]]] = {}
         for row, where in rows:
             texts = columns.read(row, where)
             if texts is None:
@@ -105,10 +104,10 @@ class RerankingReading(Reading):
             number = parse_number(value)
             if number is None:
                 raise BertsmithError(f"{where}: {grade!r} is {shown(value)}, not a finite number")
-            found.setdefault(texts[0], []).append((str(texts[1]), max(0.0, number), where))
+            queries.setdefault(texts[0], []).append((str(texts[1]), max(0.0, number), where))
         return [
-            Passages(asked, tuple(t for t, _, _ in some), tuple(g for _, g, _ in some), some[0][2])
-            for asked, some in found.items()
+            Passages(text, tuple(t for t, _, _ in some), tuple(g for _, g, _ in some), some[0][2])
+            for text, some in queries.items()
         ]
 
     def inputs(self, rows: Rows) -> list[Any | None]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.infer.loaded import EncoderTask, LoadedModel, positive
 from bertsmith.infer.run import Steps
 from bertsmith.infer.texts import listed_strings
@@ -88,9 +88,9 @@ class RankMethods(Askable):
         """Return the passages with their scores, the most relevant to the query first."""
         texts = listed_strings(passages, "passages")
         most = None if top is None else positive(top, "top")
-        asked = RankRequest.model_construct(query=query, passages=texts, top=most)
-        found: list[RankedPassage] = self.ask(TASK, asked) if texts else []
-        return found
+        request = RankRequest.model_construct(query=query, passages=texts, top=most)
+        ranking: list[RankedPassage] = self.ask(TASK, request) if texts else []
+        return ranking
 
 
 # ------------------------------------------------------------------ the task
@@ -132,7 +132,8 @@ class RerankingTask(Task):
     def row(self, text: str, pair: str | None) -> dict[str, str]:
         """A query and a passage."""
         if pair is None:
-            raise BertsmithError("a query needs a passage: --pair PASSAGE")
+            pair_setting = setting("pair", option="--pair PASSAGE")
+            raise BertsmithError(f"a query needs a passage: {pair_setting}")
         return {"query": text, "passage": pair}
 
     # ---- learning and predicting

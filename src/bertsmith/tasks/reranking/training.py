@@ -61,18 +61,18 @@ class RerankingTraining(Training):
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """One item for each query, with all its passages."""
-        told = with_others(examples)
-        drawn = sum(a is not b for a, b in zip(told, examples, strict=True))
-        bert.ledger.note(f"queries without a negative, which got {DRAWN} of other queries", drawn)
-        how, samples = self.windower(bert), list[Sample]()
-        for number, example in enumerate(told):
+        completed = with_others(examples)
+        count = sum(a is not b for a, b in zip(completed, examples, strict=True))
+        bert.ledger.note(f"queries without a negative, which got {DRAWN} of other queries", count)
+        windower, samples = self.windower(bert), list[Sample]()
+        for number, example in enumerate(completed):
             if self.kind != "pointwise" and len(set(example.grades or ())) < 2:
                 continue  # nothing to compare
             query, *passages = bert.token_ids(example.texts)
             windows = [
                 replace(window, number=place)
                 for place, passage in enumerate(passages)
-                for window in how.pair(number, query, passage)
+                for window in windower.pair(number, query, passage)
             ]
             samples.append((TrainingItem(tuple(windows), example.grades),))
         return samples
@@ -125,14 +125,14 @@ RULES = {"listwise": _listwise, "pairwise": _pairwise, "pointwise": _pointwise}
 
 def with_others(examples: Sequence[Passages]) -> list[Passages]:
     """The same, but queries whose passages are equally good get some of other queries."""
-    every = [text for one in examples for text in one.passages]
-    made = []
-    for number, one in enumerate(examples):
-        if one.grades and len(set(one.grades)) == 1 and one.grades[0] > 0:
+    every = [text for example in examples for text in example.passages]
+    completed = []
+    for number, example in enumerate(examples):
+        if example.grades and len(set(example.grades)) == 1 and example.grades[0] > 0:
             drawn = np.random.default_rng(number).permutation(len(every))[: 4 * DRAWN]
             others = dict.fromkeys(every[place] for place in drawn)
-            far = [text for text in others if text not in one.passages][:DRAWN]
-            grades = one.grades + (0.0,) * len(far)
-            one = replace(one, passages=(*one.passages, *far), grades=grades)
-        made.append(one)
-    return made
+            negatives = [text for text in others if text not in example.passages][:DRAWN]
+            grades = example.grades + (0.0,) * len(negatives)
+            example = replace(example, passages=(*example.passages, *negatives), grades=grades)
+        completed.append(example)
+    return completed

@@ -8,7 +8,14 @@ from bertsmith.data.columns import Finder
 from bertsmith.data.tables import Where, is_absent, list_cell, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number
-from bertsmith.tasks.cells import SCORE, TEXTLESS, TEXTS, TextColumns, text_columns, texts_cell
+from bertsmith.tasks.cells import (
+    SCORE,
+    TEXTLESS,
+    TEXTS,
+    TextColumns,
+    column_texts,
+    text_columns,
+)
 from bertsmith.tasks.reading import Rows, TaskExample, TaskGuess
 from bertsmith.tasks.regression.reading import ScoreReading
 
@@ -59,8 +66,8 @@ class SimilarityReading(ScoreReading):
 
     def suits(self, finder: Finder) -> TaskGuess | None:
         """Tables of anchors and positives."""
-        named = finder.given.keys() & {"anchor", "positive"}
-        if named or {"anchor", "positive"} <= finder.by_plain.keys():
+        chosen = finder.given.keys() & {"anchor", "positive"}
+        if chosen or {"anchor", "positive"} <= finder.by_plain.keys():
             return TaskGuess(0.7, "it has texts that belong together")
         return None
 
@@ -76,10 +83,8 @@ class SimilarityReading(ScoreReading):
         negatives, taught = finder.several("negative"), finder.known("scores")
         examples = []
         for row, where in rows:
-            near, far = (
-                [text for name in names for text in texts_cell(row.cells.get(name), where, name)]
-                for names in (positives, negatives)
-            )
+            near = column_texts(row, positives, where)
+            far = column_texts(row, negatives, where)
             if is_absent(row.cells.get(anchor)) or not near:
                 rows.ledger.note(TEXTLESS)
                 continue
@@ -108,8 +113,8 @@ def scores_cell(value: Any, where: Where, count: int) -> tuple[float, ...]:
     """A teacher's scores: a number for each positive and each negative of the row, or none."""
     if is_absent(value):
         return ()
-    listed = list_cell(value, where, "scores") if isinstance(value, str) else value
-    numbers = [parse_number(one) for one in listed] if isinstance(listed, list | tuple) else []
+    cells = list_cell(value, where, "scores") if isinstance(value, str) else value
+    numbers = [parse_number(one) for one in cells] if isinstance(cells, list | tuple) else []
     scores = tuple(one for one in numbers if one is not None)
     if len(scores) != count or len(numbers) != count:
         raise BertsmithError(

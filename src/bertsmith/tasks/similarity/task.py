@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bertsmith.batch import Batch
 from bertsmith.checkpoint import Checkpoint, Sentence
-from bertsmith.errors import BertsmithError, SettingError
+from bertsmith.errors import BertsmithError, SettingError, setting
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.numbers import number_scores
 from bertsmith.model import Model
@@ -61,13 +61,13 @@ class VectorTraining(Training):
                 f"{bert.vector_width}"
             )
         first, others = self.prompts()
-        how = bert.windower(overlap=0, limit=bert.sentence.max_length)
+        windower = bert.windower(overlap=0, limit=bert.sentence.max_length)
         samples: list[Sample] = []
         for example in examples:
             prompts = [first, *[others] * (len(example.texts) - 1)]
             pairs = zip(example.texts, prompts, strict=True)
             texts = [bert.sentence.prepared(*pair) for pair in pairs]
-            windows = tuple(bert.windows(texts, how=how))
+            windows = tuple(bert.windows(texts, how=windower))
             samples.append((TrainingItem(windows, self.target(example)),))
         return samples
 
@@ -134,7 +134,15 @@ class ContrastiveTarget(NamedTuple):
     positives: int
 
 
-class ContrastiveTraining(VectorTraining):
+class AnchorTraining(VectorTraining):
+    """Anchors with positives and negatives: anchors are queries, the others are documents."""
+
+    def prompts(self) -> tuple[str, str]:
+        """The prompts of queries and of documents."""
+        return self.sentence.search_prompts
+
+
+class ContrastiveTraining(AnchorTraining):
     """Each anchor is to find its positives among all positives and negatives of a step.
 
     Texts that are known to belong to an anchor are not its negatives: other positives of the same
@@ -150,10 +158,6 @@ class ContrastiveTraining(VectorTraining):
         for example in dataset.examples:
             texts = (example.anchor, *example.positives)
             self.belongs[hash_of(example.anchor)].update(map(hash_of, texts))
-
-    def prompts(self) -> tuple[str, str]:
-        """Anchors are queries; what belongs to them, or does not, are documents."""
-        return self.sentence.search_prompts
 
     def target(self, example: Related) -> ContrastiveTarget:
         """Which of its texts belong together, and what they are."""
@@ -224,7 +228,7 @@ def hash_of(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-class MarginTraining(VectorTraining):
+class MarginTraining(AnchorTraining):
     """Differences between the scores of positives and negatives are to be those of a teacher.
 
     This is margin MSE (Hofstätter et al. 2020). A score is a cosine over the temperature, which
@@ -238,19 +242,15 @@ class MarginTraining(VectorTraining):
         if not any(one.scores and one.negative is not None for one in dataset.examples):
             raise BertsmithError(
                 f"{dataset.path}: no row has a negative and a teacher's scores; "
-                "bertsmith mine --teacher writes both"
+                f"`bertsmith mine` writes both with {setting('teacher')}"
             )
-
-    def prompts(self) -> tuple[str, str]:
-        """Anchors are queries; what belongs to them, or does not, are documents."""
-        return self.sentence.search_prompts
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """Rows that have a negative and scores."""
-        kept = [one for one in examples if one.scores and one.negative is not None]
+        usable = [one for one in examples if one.scores and one.negative is not None]
         note = "rows without a negative or a teacher's scores, left out"
-        bert.ledger.note(note, len(examples) - len(kept))
-        return super().samples(bert, kept)
+        bert.ledger.note(note, len(examples) - len(usable))
+        return super().samples(bert, usable)
 
     def target(self, example: Related) -> tuple[int, tuple[float, ...]]:
         """The number of positives, and the scores of all texts but the anchor."""

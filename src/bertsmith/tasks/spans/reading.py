@@ -106,14 +106,14 @@ def overlaps(spans: Sequence[tuple[int, int]]) -> bool:
 
 def _borders(value: Any) -> list[tuple[int, int]]:
     """Where the spans of a cell begin and end; nothing where that cannot be told."""
-    found = []
+    borders = []
     for one in value if isinstance(value, list | tuple) else ():
         if isinstance(one, dict):
             one = (one.get("start", one.get("start_offset")), one.get("end", one.get("end_offset")))
         if isinstance(one, list | tuple) and len(one) >= 2:
             start, end = parse_whole(one[0]), parse_whole(one[1])
-            found += [(start, end)] if start is not None and end is not None else []
-    return found
+            borders += [(start, end)] if start is not None and end is not None else []
+    return borders
 
 
 def _word_spans(finder: Finder) -> str | None:

@@ -74,8 +74,8 @@ def best_window(windows: Sequence[range], tokens: range, length: int) -> range:
         left = tokens.start - window.start if window.start else inf
         return min(left, window.stop - tokens.stop if window.stop < length else inf)
 
-    whole = [one for one in windows if one.start <= tokens.start and tokens.stop <= one.stop]
-    return max(whole, key=space)
+    complete = [one for one in windows if one.start <= tokens.start and tokens.stop <= one.stop]
+    return max(complete, key=space)
 
 
 # ------------------------------------------------------------------ asking
@@ -133,10 +133,11 @@ class SpansTask(EntityTask):
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The spans of every text."""
         predictions = []
-        for row in find_spans(bert, [example.text for example in examples]):
-            value = tuple((one.start, one.end, one.label) for one in row)
-            sure = min((one.score for one in row), default=1.0)
-            predictions.append(Prediction(value, sure, {"entities": [asdict(one) for one in row]}))
+        for entities in find_spans(bert, [example.text for example in examples]):
+            value = tuple((one.start, one.end, one.label) for one in entities)
+            confidence = min((one.score for one in entities), default=1.0)
+            output = {"entities": [asdict(one) for one in entities]}
+            predictions.append(Prediction(value, confidence, output))
         return predictions
 
 

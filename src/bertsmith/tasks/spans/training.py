@@ -53,13 +53,13 @@ class Word(NamedTuple):
 
 def words_of(text: str, encoding: Encoding) -> list[Word]:
     """The words of a text, with the tokens that spell them."""
-    found = []
+    spelled = []
     for first, start, end in words(text, encoding):
         last = first
         while last + 1 < len(encoding) and encoding.offsets[last + 1][0] < end:
             last += 1
-        found.append(Word(first, last, start, end))
-    return found
+        spelled.append(Word(first, last, start, end))
+    return spelled
 
 
 class Inside(NamedTuple):
@@ -140,7 +140,7 @@ class SpansTraining(Training):
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """An item for each window: its words, and the spans that are whole in it."""
-        windower, made = self.windower(bert), []
+        windower, samples = self.windower(bert), []
         encoded = bert.encode([example.text for example in examples])
         for number, (example, encoding) in enumerate(zip(examples, encoded, strict=True)):
             spelled = words_of(example.text, encoding)
@@ -151,14 +151,14 @@ class SpansTraining(Training):
                 if own.numbers:
                     items.append(TrainingItem((window,), (own, self.marks(own, gold))))
             if items:
-                made.append(tuple(items))
-        return made
+                samples.append(tuple(items))
+        return samples
 
     def in_words(
         self, spelled: Sequence[Word], spans: Sequence[tuple[int, int, str]], ledger: Ledger
     ) -> list[tuple[int, int, int]]:
         """Spans as (first word, last word, type); what words cannot say is noted."""
-        found = []
+        spans_in_words = []
         for start, end, label in spans:
             touched = [n for n, word in enumerate(spelled) if word.end > start and word.start < end]
             if not touched:
@@ -166,10 +166,10 @@ class SpansTraining(Training):
             elif len(touched) > self.width:
                 ledger.note(f"entities of more than {self.width} words, not trained on")
             else:
-                whole = spelled[touched[0]].start == start and spelled[touched[-1]].end == end
-                ledger.note("entities that end inside a word, trained on as whole words", not whole)
-                found.append((touched[0], touched[-1], self.index[label]))
-        return found
+                exact = spelled[touched[0]].start == start and spelled[touched[-1]].end == end
+                ledger.note("entities that end inside a word, trained on as whole words", not exact)
+                spans_in_words.append((touched[0], touched[-1], self.index[label]))
+        return spans_in_words
 
     def marks(self, own: Inside, gold: Sequence[Place]) -> list[Place]:
         """The spans in a window: the row of the first word, the width from 0, the type."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from bertsmith.data.columns import Finder, is_list
 from bertsmith.data.tables import Row, Table, Where, is_absent, list_cell, sample, text_cell
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.tasks.cells import TEXT, TEXTLESS, TextReading, class_names, label_cell
 from bertsmith.tasks.labelling import MarkSpans
 from bertsmith.tasks.reading import Rows, TaskGuess
@@ -64,7 +64,7 @@ class TaggingReading(TextReading):
         if treebank and all(tag == "_" for one in examples for tag in one.tags):
             raise BertsmithError(
                 f"{rows.table.path}: its column {rows.table.columns['tags']} is empty; choose "
-                "another with --column tags=NAME"
+                f"another with {setting('columns', {'tags': 'NAME'}, '--column tags=NAME')}"
             )
         return _spelled(rows, examples)
 
@@ -85,7 +85,7 @@ class TaggingReading(TextReading):
         labels = splits["train"].labels
         if labels and all(label.isdecimal() for label in labels):
             what = "train: tags are numbers, so entities cannot be scored"
-            advice = "name them with --label-names O,B-PER,..."
+            advice = "give their names (label names O,B-PER,...)"
             yield Finding("warning", "numbered-tags", what, len(labels), (), advice)
         # A split without entities has no scheme of its own.
         marks = [{split(label)[0] for label in one.labels} for one in splits.values()]
@@ -138,25 +138,25 @@ def _tagged(rows: Rows) -> list[Tagged]:
         if is_absent(row.cells.get(words)):
             rows.ledger.note(TEXTLESS)
             continue
-        spelled = _words_cell(row, where, words)
-        if not spelled:
+        forms = _words_cell(row, where, words)
+        if not forms:
             rows.ledger.note(WORDLESS)
             continue
-        marked = None
+        tag_names = None
         if tags is not None and not is_absent(row.cells.get(tags)):
             cells = list_cell(row.cells[tags], where, tags)
-            if len(cells) != len(spelled):
+            if len(cells) != len(forms):
                 raise BertsmithError(
-                    f"{where}: {len(spelled)} words in {words!r}, {len(cells)} tags in {tags!r}"
+                    f"{where}: {len(forms)} words in {words!r}, {len(cells)} tags in {tags!r}"
                 )
-            named = [label_cell(tag, where, tags, classes) for tag in cells]
-            if None in named:
+            names = [label_cell(tag, where, tags, classes) for tag in cells]
+            if None in names:
                 raise BertsmithError(
-                    f"{where}: word {named.index(None) + 1} has no tag in {tags!r}"
+                    f"{where}: word {names.index(None) + 1} has no tag in {tags!r}"
                 )
-            marked = tuple(str(name) for name in named)
-        text, offsets = joined(spelled)
-        examples.append(Tagged(text, spelled, offsets, marked, where))
+            tag_names = tuple(str(name) for name in names)
+        text, offsets = joined(forms)
+        examples.append(Tagged(text, forms, offsets, tag_names, where))
     return examples
 
 
@@ -198,12 +198,12 @@ def _annotated(rows: Rows, column: str) -> list[Annotated]:
         if is_absent(row.cells.get(text)):
             rows.ledger.note(TEXTLESS)
             continue
-        spelled = text_cell(row.cells[text], where, text)
-        if not spelled.strip():
+        content = text_cell(row.cells[text], where, text)
+        if not content.strip():
             rows.ledger.note(WORDLESS)
             continue
-        spans = read_spans(spelled, row.cells.get(column), where, column, rows.ledger)
-        examples.append(Annotated(spelled, spans, where))
+        spans = read_spans(content, row.cells.get(column), where, column, rows.ledger)
+        examples.append(Annotated(content, spans, where))
     return examples
 
 

@@ -100,7 +100,7 @@ def first_tokens(
 
     The space before a word is part of its first token, or a token before it, in some vocabularies.
     """
-    found: list[int | None] = []
+    firsts: list[int | None] = []
     offsets, token = encoding.offsets, 0
     for start, end in given:
         while token < len(offsets) and offsets[token][1] <= start:
@@ -119,8 +119,8 @@ def first_tokens(
                     break
         while touching and _leads(text, encoding, touching - 1):
             touching -= 1
-        found.append(touching)
-    return found
+        firsts.append(touching)
+    return firsts
 
 
 def _leads(text: str, encoding: Encoding, token: int) -> bool:
@@ -141,7 +141,7 @@ def _labelled(
     missing = "O" if "O" in labels else labels[0]
     results = []
     for number, (text, encoding, group) in enumerate(zip(texts, encoded, grouped, strict=True)):
-        found = [next(scores)[w.first : w.first + len(w.tokens)] for w in group]
+        scores_of_windows = [next(scores)[w.first : w.first + len(w.tokens)] for w in group]
         best = clearest([window.tokens for window in group], len(encoding))
         row = []
         for token, start, end in places(number, encoding):
@@ -149,8 +149,8 @@ def _labelled(
                 bert.ledger.note("words without tokens")
                 row.append(Entity(missing, text[start:end], start, end, 0.0))
                 continue
-            inside = found[best[token]][token - group[best[token]].tokens.start]
-            score, label = inside.max(0)
+            probabilities = scores_of_windows[best[token]][token - group[best[token]].tokens.start]
+            score, label = probabilities.max(0)
             row.append(Entity(labels[int(label)], text[start:end], start, end, float(score)))
         results.append(row)
     return results
@@ -167,14 +167,14 @@ def tag(bert: LoadedModel, texts: Sequence[str]) -> Steps[list[list[Entity]]]:
 
 def entities(text: str, labelled: Sequence[Entity]) -> list[Entity]:
     """Join words into entities by their B-, I-, E- and S- (or L- and U-) tags."""
-    found = []
+    results = []
     # Whatever a model calls the outside, it has no type.
     for chunk in chunks([word.label if "-" in word.label else "O" for word in labelled]):
         group = labelled[chunk.start : chunk.stop]
         start, end = group[0].start, group[-1].end
         score = sum(word.score for word in group) / len(group)
-        found.append(Entity(chunk.type, text[start:end], start, end, score))
-    return found
+        results.append(Entity(chunk.type, text[start:end], start, end, score))
+    return results
 
 
 def spells_entities(labels: Iterable[str]) -> bool:
@@ -217,7 +217,7 @@ class TaggingTraining(Training):
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """An item for each window that has words to learn."""
-        windower, made = self.windower(bert), []
+        windower, samples = self.windower(bert), []
         encoded = bert.encode([example.text for example in examples])
         tagged = in_words(examples, encoded, bert.ledger)
         seen = (tag for example in tagged for tag in example.tags or ())
@@ -239,8 +239,8 @@ class TaggingTraining(Training):
                 if own
             ]
             if items:
-                made.append(tuple(items))
-        return made
+                samples.append(tuple(items))
+        return samples
 
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
         """The rows of words in the batch, their tags and weights, each (words,)."""
@@ -400,7 +400,7 @@ class TaggingTask(EntityTask):
         predictions = []
         for example, row in zip(examples, rows, strict=True):
             tags = tuple(word.label for word in row)
-            sure = min((word.score for word in row), default=1.0)
+            confidence = min((word.score for word in row), default=1.0)
             output: dict[str, Any] = {"words": [word.text for word in row], "tags": list(tags)}
             joined = entities(example.text, row)
             if spelled:
@@ -408,7 +408,7 @@ class TaggingTask(EntityTask):
             value: Any = tags
             if isinstance(example, Annotated):
                 value = tuple((one.start, one.end, one.label) for one in joined)
-            predictions.append(Prediction(value, sure, output))
+            predictions.append(Prediction(value, confidence, output))
         return predictions
 
     def explain(

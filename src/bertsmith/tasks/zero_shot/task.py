@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bertsmith.batch import Batch
 from bertsmith.checkpoint import Checkpoint
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
 from bertsmith.infer.run import InferencePass, Steps
 from bertsmith.infer.windows import Window
@@ -137,8 +137,8 @@ def _by_vectors(
     """The labels' sentences compete by the cosine of their vectors with the text's."""
     sentences = [template.format(label=words) for words in described]
     vectors = yield from embed.steps(bert, [*texts, *sentences], None, True)
-    made = torch.from_numpy(vectors)
-    return (made[: len(texts)] @ made[len(texts) :].T * SHARPNESS).softmax(-1)
+    tensor = torch.from_numpy(vectors)
+    return (tensor[: len(texts)] @ tensor[len(texts) :].T * SHARPNESS).softmax(-1)
 
 
 def _by_masks(
@@ -172,14 +172,14 @@ def _by_masks(
         rows = [start + row for start, one in zip(starts, group, strict=False) for row in one.masks]
         picked = torch.tensor(rows, device=hidden.last.device)
         logs = model.heads["masked_lm"](hidden, batch, picked).float().log_softmax(-1)
-        found, done = [], 0
+        means, first = [], 0
         for one in group:
             length = len(one.masks)
             wanted = torch.tensor([spelled[n] for n in own[length]], device=logs.device)
-            each = logs[done : done + length].gather(1, wanted.T)  # (tokens, labels)
-            found.append(each.mean(0).cpu())
-            done += length
-        return found
+            each = logs[first : first + length].gather(1, wanted.T)  # (tokens, labels)
+            means.append(each.mean(0).cpu())
+            first += length
+        return means
 
     scores, weights = torch.zeros(2, len(encoded), len(spelled))
     outputs = yield InferencePass(windows, compute, ("labels", *map(tuple, spelled), template))
@@ -202,14 +202,14 @@ def prompted(
 ) -> list[Window]:
     """The windows of a text, each with a sentence behind it in which tokens are to be guessed."""
     prompt = [*before, *masks, *after]
-    made = []
+    windows = []
     for window in bert.windower(limit=bert.max_length - len(prompt)).single(number, ids):
         part = ids[window.tokens.start : window.tokens.stop]
-        whole, segments = bert.tokenizer.build([*part, *prompt])
+        window_ids, segments = bert.tokenizer.build([*part, *prompt])
         first = window.first + len(part) + len(before)
         rows = tuple(range(first, first + len(masks)))
-        made.append(replace(window, ids=whole, segments=segments, masks=rows))
-    return made
+        windows.append(replace(window, ids=window_ids, segments=segments, masks=rows))
+    return windows
 
 
 # ------------------------------------------------------------------ asking
@@ -313,7 +313,8 @@ class ZeroShotTask(Task):
 
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> Training:
         """There is none."""
-        raise BertsmithError(f"{self.name} needs no training: bertsmith predict --labels A,B,C")
+        labels = setting("labels", ["A", "B", "C"], "--labels A,B,C")
+        raise BertsmithError(f"{self.name} needs no training: predict with {labels}")
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The likeliest label, with the scores of all."""
