@@ -31,16 +31,15 @@ def _label(example: TaskExample) -> Any:
     return sorted(example.gold) if isinstance(example.gold, frozenset) else example.gold
 
 
-def decision(example: TaskExample, chosen: str, to: Any = None) -> dict[str, Any]:
+def decision(example: TaskExample, chosen: str) -> dict[str, Any]:
     """A decision about an example, as a line of the file."""
-    row = {
+    return {
         "file": Path(example.where.file).name,
         "number": example.where.number,
         "sum": sum_of(example),
         "label": _label(example),
         "decision": chosen,
     }
-    return row | ({} if to is None else {"to": to})
 
 
 def read_decisions(path: str | Path) -> list[dict[str, Any]]:
@@ -57,9 +56,7 @@ def read_decisions(path: str | Path) -> list[dict[str, Any]]:
                 rows.append(row)
                 continue
         if line.strip():
-            raise BertsmithError(
-                f"{path}, line {number}: not a decision that `bertsmith check` wrote"
-            )
+            raise BertsmithError(f"{path}, line {number}: not a decision of `bertsmith check`")
     return rows
 
 

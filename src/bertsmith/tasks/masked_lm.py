@@ -51,13 +51,11 @@ class PredictionSums:
 def score_masked_lm(
     bert: LoadedModel,
     texts: Iterable[str],
-    rate: float = 0.15,
     seed: int = 0,
     *,
     pseudo: bool = False,
-    progress: bool | None = None,
 ) -> dict[str, float]:
-    """Mask a fraction of the tokens as BERT does (80% mask, 10% random, 10% kept); score them.
+    """Mask 15% of the tokens as BERT does (80% mask, 10% random, 10% kept); score them.
 
     The same texts are always masked alike. Texts beyond the model's length are read in windows of
     nearly equal length, so that every token has one place. With `pseudo` every token is also
@@ -66,17 +64,17 @@ def score_masked_lm(
     if "masked_lm" not in bert.model.heads or bert.checkpoint.config.causal:
         has = ", ".join(bert.checkpoint.entries) or "none"
         raise BertsmithError(f"this model has no masked-LM head to score (its heads: {has})")
-    masking = Masking(bert.tokenizer, rate=rate, seed=seed)
+    masking = Masking(bert.tokenizer, rate=0.15, seed=seed)
     seen = {"texts": 0, "tokens": 0, "unknown": 0}
     sums, alone, first = PredictionSums(), PredictionSums(), 0
     most = TOKENS * len(bert.devices)
     for windows in grouped(_windows(bert, texts, seen), most, lambda one: len(one.ids)):
-        _score(bert, masked_windows(windows, masking, first), sums, progress)
+        _score(bert, masked_windows(windows, masking, first), sums)
         first += len(windows)
         if pseudo:
             every = (one for window in windows for one in masked_alone(window, masking))
             for some in grouped(every, most, lambda one: len(one.window.ids)):
-                _score(bert, some, alone, progress)
+                _score(bert, some, alone)
     if not sums.count:
         raise BertsmithError("no text to score")
     scores = {
@@ -179,9 +177,7 @@ def _windows(bert: LoadedModel, texts: Iterable[str], seen: dict[str, int]) -> I
             number += 1
 
 
-def _score(
-    bert: LoadedModel, windows: list[MaskedWindow], sums: PredictionSums, progress: bool | None
-) -> None:
+def _score(bert: LoadedModel, windows: list[MaskedWindow], sums: PredictionSums) -> None:
     """Add the scores of all masked tokens."""
     # Longest first, as they are encoded: sums are then added in the order of the batches.
     windows = sorted((one for one in windows if one.rows), key=lambda one: -len(one.window.ids))
@@ -203,7 +199,7 @@ def _score(
             correct += int((logits.argmax(-1) == wanted).sum())
         return [(loss, correct), *[(0.0, 0)] * (len(group) - 1)]
 
-    for loss, correct in bert.run([one.window for one in windows], compute, progress):
+    for loss, correct in bert.run([one.window for one in windows], compute):
         sums.loss += loss
         sums.correct += correct
     sums.count += sum(len(one.rows) for one in windows)

@@ -237,7 +237,7 @@ def test_schemes_of_splits(tmp_path: Path, lint: Lint) -> None:
     assert (finding.severity, "train is bio, dev is iobes" in finding.what) == ("error", True)
     assert "schemes" not in {f.code for f in check({"train": train, "dev": empty}).findings}
     numbers = lint(train=[{"tokens": ["a", "b"], "ner_tags": [0, 1]}] * 5)
-    assert "--label-names" in only(numbers, "numbered-tags").advice
+    assert "label names" in only(numbers, "numbered-tags").advice
 
 
 def test_answers(lint: Lint) -> None:

@@ -100,7 +100,7 @@ def read_squad(path: Path, content: Mapping[str, Any], ledger: Ledger) -> list[Q
                     answers = [] if asked.get("is_impossible") else asked.get("answers") or []
                     if not isinstance(answers, list):
                         raise BertsmithError(f"{where}: 'answers' is not a list")
-                    gold = tuple(_span(one, passage, where, ledger) for one in answers)
+                    gold = tuple(_gold_span(one, passage, where, ledger) for one in answers)
                     if not gold and not asked.get("is_impossible"):
                         gold = None  # v1.1 has no questions without an answer: it was left out
                         ledger.note("questions without answers that are not marked as impossible")
@@ -131,26 +131,14 @@ def name_cell(value: Any, default: object) -> str:
     return str(value).encode("utf-8", "replace").decode() if isinstance(value, str) else f"{value}"
 
 
-def _span(answer: Any, passage: str, where: Where, ledger: Ledger) -> Span:
-    text = answer.get("text") if isinstance(answer, dict) else None
-    start = answer.get("answer_start") if isinstance(answer, dict) else None
-    return placed(_answer(text, where), _start(start, where), passage, ledger)
-
-
-def _answer(text: Any, where: Where) -> str:
-    if not isinstance(text, str | int | float):
+def _gold_span(answer: Any, passage: str, where: Where, ledger: Ledger) -> Span:
+    """An answer of a file, {"text": ..., "answer_start": ...}; the start may be missing."""
+    fields = answer if isinstance(answer, dict) else {}
+    text, start = fields.get("text"), fields.get("answer_start")
+    number = None if is_absent(start) else parse_whole(start)
+    if not isinstance(text, str | int | float) or (number is None and not is_absent(start)):
         raise BertsmithError(f"{where}: an answer needs a text and an answer_start")
-    return text_cell(text, where, "answer")
-
-
-def _start(value: Any, where: Where) -> int | None:
-    """Where an answer begins; None where the file does not say."""
-    if is_absent(value):
-        return None
-    number = parse_whole(value)
-    if number is None:
-        raise BertsmithError(f"{where}: an answer needs a text and an answer_start")
-    return number
+    return placed(text_cell(text, where, "answer"), number, passage, ledger)
 
 
 def placed(text: str, start: int | None, passage: str, ledger: Ledger) -> Span:
@@ -227,19 +215,18 @@ def _merged(examples: list[QuestionExample], ledger: Ledger) -> list[QuestionExa
 def _answers(
     value: Any, start: Any, passage: str, where: Where, ledger: Ledger
 ) -> tuple[Span, ...]:
+    """The answers of a cell: SQuAD's objects, texts, or one text with its place beside it."""
     if isinstance(value, dict):  # as the `datasets` library stores SQuAD
         texts, places = value.get("text"), value.get("answer_start")
         if not isinstance(texts, list) or not isinstance(places, list) or len(texts) != len(places):
             raise BertsmithError(f"{where}: answers need as many texts as answer_starts")
-        pairs = zip(texts, places, strict=True)
-        return tuple(
-            placed(_answer(text, where), _start(place, where), passage, ledger)
-            for text, place in pairs
-        )
+        value = [
+            {"text": text, "answer_start": place} for text, place in zip(texts, places, strict=True)
+        ]
     if isinstance(value, list):
-        if all(isinstance(one, dict) for one in value):
-            return tuple(_span(one, passage, where, ledger) for one in value)
-        return tuple(placed(_answer(text, where), None, passage, ledger) for text in value)
+        if not all(isinstance(one, dict) for one in value):
+            value = [{"text": text} for text in value]
+        return tuple(_gold_span(one, passage, where, ledger) for one in value)
     text = text_cell(value, where, "answer").removesuffix(NO_ANSWER).rstrip()
     if not text:
         return ()

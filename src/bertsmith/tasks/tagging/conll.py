@@ -241,13 +241,10 @@ class Treebank(NamedTuple):
     relations: tuple[str, ...]  # without their subtype: nsubj, not nsubj:pass
 
 
-def read_treebank(
-    path: str | Path, encoding: str | None = None, ledger: Ledger | None = None
-) -> Iterator[Treebank]:
+def read_treebank(path: str | Path, ledger: Ledger | None = None) -> Iterator[Treebank]:
     """Read the sentences of a CoNLL-U file with their dependencies."""
     path, ledger = Path(path), ledger or Ledger()
-    stream = Stream(path, encoding)
-    for lines in _sentences(path, stream.numbered(), _conllu_lines(path)):
+    for lines in _sentences(path, Stream(path).numbered(), _conllu_lines(path)):
         words, text, offsets = _placed(path, lines, ledger)
         places = {line.cells[0]: place for place, line in enumerate(words)}
         heads = []

@@ -28,7 +28,6 @@ from bertsmith.tasks.task import Prediction, Task
 from bertsmith.tasks.training import TaskOptions, Training
 from bertsmith.tasks.use import Askable, Call, RequestBody, Several, Texts, form, listed
 
-WAYS = ("entailment", "masks", "vectors")
 TRAINED = ("classify", "tag", "answer", "choose")  # heads of models whose vectors are for a task
 TEMPLATE = "This text is about {label}."
 SHARPNESS = 20.0  # of cosines: of two labels 0.05 apart the nearer gets 73%
@@ -92,9 +91,9 @@ def way_of(bert: LoadedModel, asked: str | None = None) -> str:
         "vectors": ("", True),
     }
     if asked is None:
-        return next(name for name in WAYS if needs[name][1])
+        return next(name for name, (_, possible) in needs.items() if possible)
     if asked not in needs:
-        raise BertsmithError(f"unknown way {asked!r} to choose labels; known: {', '.join(WAYS)}")
+        raise BertsmithError(f"unknown way {asked!r} to choose labels; known: {', '.join(needs)}")
     if not needs[asked][1]:
         raise BertsmithError(f"this model cannot choose by {asked}: it needs {needs[asked][0]}")
     return asked
