@@ -480,8 +480,8 @@ class TaggingTask(EntityTask):
             return super().display(example, prediction)
         tags = zip(example.offsets, self.label_of(example) or (), prediction.value, strict=True)
         marks = [
-            Mark(*offsets, "wrong", f"{tag}, not {label}")
-            for offsets, label, tag in tags
+            Mark(start, end, "wrong", f"{tag}, not {label}")
+            for (start, end), label, tag in tags
             if label != tag
         ]
         return _text_with(marks, example, prediction)
