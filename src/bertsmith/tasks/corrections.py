@@ -1,8 +1,8 @@
 """Decisions about labels that may be wrong: a jsonl file, applied before training.
 
 A line is {"file", "number", "sum", "label", "decision", "to"}: `decision` is "keep", "leave out" or
-"relabel", and `to` the new label. `sum` is that of the texts and the label, so that a decision
-never meets another row.
+"relabel", and `to` the new label. `sum` is a hash of the texts and the label, so that a decision
+is never applied to another row.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ DECISIONS = ("keep", "leave out", "relabel")
 
 
 def sum_of(example: TaskExample) -> str:
-    """A sum of the texts and the label of an example."""
+    """A hash of the texts and the label of an example."""
     content = repr((example.texts, _label(example))).encode("utf-8", "surrogatepass")
     return hashlib.sha256(content).hexdigest()[:16]
 

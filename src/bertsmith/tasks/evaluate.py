@@ -42,21 +42,21 @@ class Evaluation:
         return [one.value for one in self.predictions]
 
     def correctness(self) -> list[float]:
-        """How right each prediction is, from 0 to 1."""
+        """How correct each prediction is, from 0 to 1."""
         pairs = zip(self.dataset.examples, self.values, strict=True)
         return [self.task.correctness(example, value) for example, value in pairs]
 
     def figures(self, bert: LoadedModel) -> Figures | None:
-        """What inputs and predictions look like, as a server counts them; None for other requests.
+        """Statistics of inputs and predictions, as a server collects them, of the first examples.
 
-        Those of the first examples, asked as a server is.
+        None: requests of this task have other inputs than texts and pairs.
         """
         asked: Any = self.task.Request
         rows = [one.texts for one in self.dataset.examples[:SAMPLE]]
         if {*asked.model_fields} - {"pairs", "words"} != {"inputs"} or not rows:
             return None
         bert = copy(bert)
-        bert.ledger = Ledger()  # what was noted of these examples is not noted again
+        bert.ledger = Ledger()  # these examples are in the model's ledger already
         firsts = [row[0] for row in rows]
         pairs = [" ".join(row[1:]) for row in rows] if any(row[1:] for row in rows) else None
         more: dict[str, Any] = {"pairs": pairs} if "pairs" in asked.model_fields else {}
@@ -83,8 +83,8 @@ class Evaluation:
             content["confusion"] = {"labels": known(*sides), "counts": confusion(*sides).tolist()}
         correct = self.task.correct(self.dataset, self.values)
         if correct is not None:
-            sure = [min(1.0, max(0.0, one.confidence)) for one in self.predictions]
-            bins = calibration(sure, correct)
+            confidences = [min(1.0, max(0.0, one.confidence)) for one in self.predictions]
+            bins = calibration(confidences, correct)
             content["calibration"] = {
                 "expected_error": bins.expected,
                 "worst_error": bins.worst,
@@ -146,9 +146,9 @@ def scored(bert: LoadedModel, dataset: Dataset[Any], predictions: list[Predictio
     correct = task.correct(dataset, [one.value for one in predictions])
     answered = [not one.output.get("abstained") for one in predictions]
     if correct is not None and "abstain_below" in bert.checkpoint.settings:
-        right = sum(one for one, counts in zip(correct, answered, strict=True) if counts)
+        hits = sum(hit for hit, counts in zip(correct, answered, strict=True) if counts)
         scores["coverage"] = sum(answered) / len(answered)
-        scores["accuracy_answered"] = right / sum(answered) if any(answered) else math.nan
+        scores["accuracy_answered"] = hits / sum(answered) if any(answered) else math.nan
     if (limit := conformal_limit(bert)) is not None and task.conformal:
         pairs = zip(dataset.examples, predictions, strict=True)
         inside = [task.nonconformity(*pair) <= limit for pair in pairs]

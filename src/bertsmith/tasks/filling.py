@@ -89,7 +89,7 @@ def fill_mask(bert: LoadedModel, texts: Sequence[str], top: int) -> Steps[list[l
         pairs = zip(starts, group, strict=False)
         rows = [start + row for start, window in pairs for row in window.masks]
         picked = torch.tensor(rows, device=hidden.last.device)
-        # A table may have more rows than there are tokens; those are nobody's.
+        # The embeddings may be padded to more rows than the vocabulary has.
         logits = model.heads["masked_lm"](hidden, batch, picked)[:, :size]
         chances, tokens = logits.float().softmax(-1).topk(min(top, size))
         best = zip(chances.tolist(), tokens.tolist(), strict=True)
@@ -111,7 +111,7 @@ def fill_mask(bert: LoadedModel, texts: Sequence[str], top: int) -> Steps[list[l
 
 
 def _groups(masks: Sequence[int], reach: int) -> list[list[int]]:
-    """Masks that are guessed in one window of a long text: from first to last at most `reach`."""
+    """Masks that share a window of a long text: from first to last at most `reach` tokens."""
     groups: list[list[int]] = []
     for place in masks:
         if groups and place - groups[-1][0] < reach:
@@ -122,7 +122,7 @@ def _groups(masks: Sequence[int], reach: int) -> list[list[int]]:
 
 
 def _guessing(window: Window, masks: Sequence[int]) -> Window:
-    """The same window, with the rows of these tokens of its text to be guessed."""
+    """The same window, in which the rows of these tokens of its text are predicted."""
     shift = window.first - window.tokens.start
     return replace(window, masks=tuple(shift + place for place in masks))
 
@@ -131,13 +131,13 @@ def filled(tokenizer: Tokenizer, text: str, span: tuple[int, int], id_: int) -> 
     """A text with a token in place of a mask; one that continues a word is joined to it."""
     start, end = trimmed(text, *span)
     before, after = text[:start], text[end:]
-    # How the token is written behind another shows if there is a space between them.
+    # Decoded after the mask token, it shows whether a space precedes it.
     mask = str(tokenizer.mask_token)
     piece = tokenizer.decode([tokenizer.mask_id or 0, id_], skip_special=False).removeprefix(mask)
     if before and not piece.startswith(" "):
         before = before.rstrip()
     elif tokenizer.kind == "wordpiece" or not before or before[-1].isspace():
-        piece = piece.lstrip()  # the space that is there, or that the writer left out
+        piece = piece.lstrip()  # the text has the space already, or is to have none
     return before + piece + after
 
 

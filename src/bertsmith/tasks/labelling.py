@@ -22,7 +22,7 @@ class Labelling:
     several = False  # any number of labels, or none
     numeric = False  # labels are numbers
     overlap = False  # marks may lie in one another
-    at = 0  # the passage in which words are marked
+    at = 0  # which of an example's texts is marked
 
     def inputs(self, example: Any) -> Cells:
         """What the file has of an example beside the label, so that it can be read again."""
@@ -45,7 +45,7 @@ class Labelling:
         return prediction.value
 
     def units(self, cells: Mapping[str, Any], labels: Sequence[str]) -> list[Hashable]:
-        """A label of the file as the values in which people agree or not."""
+        """The values of a label that are compared between annotators."""
         return [self.answer(cells)]
 
 

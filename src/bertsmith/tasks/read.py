@@ -79,15 +79,15 @@ class Data:
 
         The columns that the first rows show are used for all rows.
         """
-        given, complete, empty = dict(self.options.columns), 0, 0
+        columns, complete, empty = dict(self.options.columns), 0, 0
         for table in self.tables(size or PORTION):
             self.delimiter = "," if table.delimiter == "\t" else table.delimiter
             for start in range(0, len(table.rows), size or PORTION):
-                part = replace(table, rows=table.rows[start : start + (size or PORTION)])
-                examples = self._inputs(part, given)
+                portion = replace(table, rows=table.rows[start : start + (size or PORTION)])
+                examples = self._inputs(portion, columns)
                 empty += examples.count(None)
                 complete += len(examples) - examples.count(None)
-                rows = [row.cells for row in part.rows]
+                rows = [row.cells for row in portion.rows]
                 yield Portion(examples, rows, self._share(table, start + len(rows)))
             if not complete and empty >= PORTION:
                 break
@@ -145,12 +145,12 @@ class Data:
         return Dataset(table.path, reading.name, examples, columns, why, rows.scheme, self.ledger)
 
     def _examples(self, table: Table) -> Dataset[Any]:
-        given = self.options.columns_of(table.names if table.header else ())
+        columns = self.options.columns_of(table.names if table.header else ())
         if not table.header:
-            given = {**without_header(table), **given}
-        reading, why = (self._reading(), "") if self.task else guess(table, given)
+            columns = {**without_header(table), **columns}
+        reading, why = (self._reading(), "") if self.task else guess(table, columns)
         table, decisions = accepted(table, self.ledger)
-        finder = self._finder(table, given, reading)
+        finder = self._finder(table, columns, reading)
         if decisions:
             finder.note("decision", decisions)
         rows = Rows(table, finder, self.ledger, self.label_names)
@@ -191,21 +191,21 @@ class Data:
 
     # ------------------------------------------------------------------ without labels
 
-    def _inputs(self, table: Table, given: dict[str, str]) -> list[Any]:
-        """What a model of a task reads of each row; `given` learns the columns."""
+    def _inputs(self, table: Table, columns: dict[str, str]) -> list[Any]:
+        """The example of each row, without a label; `columns` is completed with what is found."""
         if table.layout:
             self._layout(table)
             self.names, self.columns = table.names, table.columns
             return [row.example for row in table.rows]
         if not table.header:
-            given.update({**without_header(table), **given})
-        elif not given:
-            given.update(self.options.columns_of(table.names))
+            columns.update({**without_header(table), **columns})
+        elif not columns:
+            columns.update(self.options.columns_of(table.names))
         if self.task is None:
-            self.task = guess(table, given)[0].name
-        finder = self._finder(table, given, reading := self._reading())
+            self.task = guess(table, columns)[0].name
+        finder = self._finder(table, columns, reading := self._reading())
         examples = reading.inputs(Rows(table, finder, self.ledger))
-        given.update((role, name) for role, name in finder.columns.items() if name in table.names)
+        columns.update((role, name) for role, name in finder.columns.items() if name in table.names)
         self.names, self.columns = table.names, dict(finder.columns)
         self.unused = finder.unused
         return examples

@@ -79,7 +79,7 @@ class Unlabelled(TextExample):
 
 
 class TaskGuess(NamedTuple):
-    """How likely a table is meant for a task, 0 to 1, and why."""
+    """How likely it is that a table is meant for a task, 0 to 1, and why."""
 
     likely: float
     why: str

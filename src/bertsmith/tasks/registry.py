@@ -20,7 +20,7 @@ def _uses() -> Iterator[Use]:
 
 
 _ALL = sorted(_uses(), key=lambda use: use.order)
-# In the order in which heads are looked for: every model can do the last.
+# In the order in which they are tried for a model: the last fits every model.
 TASKS: dict[str, Task] = {one.name: one for one in _ALL if isinstance(one, Task)}
 # What models can be asked for; tasks that share a verb are asked in the same way.
 USES: dict[str, Use] = {one.verb: one for one in reversed(_ALL) if one.verb}

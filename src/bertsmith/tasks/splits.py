@@ -52,30 +52,30 @@ def read_splits(
     if not 0 <= hold_out <= 0.9:
         raise BertsmithError(f"hold_out must be a fraction from 0 to 0.9, not {hold_out:g}")
     sources = split_sources(train, dev, test)
-    learned = _read(*sources["train"], task, label_names, options)
+    train_data = _read(*sources["train"], task, label_names, options)
     if corrections is not None:
-        learned = corrected(learned, corrections)
-    if not learned.gold():
+        train_data = corrected(train_data, corrections)
+    if not train_data.gold():
         raise BertsmithError(
-            f"{learned.path} has no labels to train on; name their column, as in "
+            f"{train_data.path} has no labels to train on; name their column, as in "
             f"{setting('columns', {'label': 'NAME'}, '--column label=NAME')}"
         )
-    if all(name.isdigit() for name in learned.columns.values()):  # no header: the same in all
-        options = {**options, "columns": learned.columns}
+    if all(name.isdigit() for name in train_data.columns.values()):  # no header: the same in all
+        options = {**options, "columns": train_data.columns}
     others: dict[str, Dataset[Any] | None] = {"dev": None, "test": None}
     notes = []
     for name in others:
         if name not in sources:
             continue
-        one = _read(*sources[name], learned.task, label_names, options)
-        if one.gold():
-            others[name] = one
+        dataset = _read(*sources[name], train_data.task, label_names, options)
+        if dataset.gold():
+            others[name] = dataset
         else:
             notes.append(f"the {name} file has no labels: it is not used")
     if others["dev"] is None and hold_out:
-        learned, others["dev"], how = split_off(learned, hold_out)
+        train_data, others["dev"], how = split_off(train_data, hold_out)
         notes.append(how)
-    return Splits(learned, others["dev"], others["test"], notes)
+    return Splits(train_data, others["dev"], others["test"], notes)
 
 
 def split_sources(

@@ -13,7 +13,7 @@ from bertsmith.tasks.read import Data, open_data
 from bertsmith.tasks.registry import task_of
 from bertsmith.tasks.task import Prediction, Task
 
-FEW = 32  # examples at once that are explained, which takes long
+FEW = 32  # examples of a portion when they are explained, which is slow
 
 
 @dataclass(frozen=True)

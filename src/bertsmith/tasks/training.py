@@ -23,7 +23,7 @@ from bertsmith.tasks.dataset import Dataset
 
 Targets = dict[str, Tensor]
 ABSENT = -1e4  # the logit of what cannot be chosen: finite, so that 0 × its logarithm is 0
-LEARNED = 0.001  # the mean loss of an epoch below which a training file is learned
+LEARNED = 0.001  # the mean loss of an epoch below which a training file counts as learned
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Training:
     head: ClassVar[str | None]  # the head that is trained, if any
     each_token: ClassVar[bool] = False  # are there outputs for every token, or for sequences?
     together: ClassVar[bool] = False  # must all items of a step be in one batch?
-    learned: ClassVar[float] = LEARNED  # 0: a small loss does not mean that
+    learned: ClassVar[float] = LEARNED  # the mean loss that ends training early; 0: never
     exact: ClassVar[bool] = False  # do targets stay the same when filler sequences are added?
 
     def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
@@ -73,7 +73,7 @@ class Training:
         raise NotImplementedError
 
     def keys(self, sample: Sample) -> Collection[int]:
-        """What a sample has that no other sample of its batch should have."""
+        """Keys of a sample that no other sample of its batch should share."""
         return ()
 
     def outputs(self, model: Model, batch: Batch) -> Tensor:
@@ -128,8 +128,8 @@ def class_loss(
     """
     loss = F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing)
     if focal:
-        sure = logits.log_softmax(-1).gather(1, targets[:, None]).squeeze(1).exp()
-        loss = loss * (1 - sure) ** focal
+        probability = logits.log_softmax(-1).gather(1, targets[:, None]).squeeze(1).exp()
+        loss = loss * (1 - probability) ** focal
     return loss
 
 
@@ -141,8 +141,8 @@ def binary_loss(
     loss = F.binary_cross_entropy_with_logits(logits, smooth, reduction="none")
     if focal:
         probability = logits.sigmoid()
-        sure = torch.where(targets > 0.5, probability, 1 - probability)
-        loss = loss * (1 - sure) ** focal
+        probability_of_target = torch.where(targets > 0.5, probability, 1 - probability)
+        loss = loss * (1 - probability_of_target) ** focal
     return loss
 
 

@@ -166,7 +166,7 @@ def question_rows(rows: Rows, gold: bool = True) -> list[QuestionExample | None]
     question, passage = finder.needed("question"), finder.needed("passage")
     answers = finder.known("answers") if gold else None
     starts = finder.known("start") if gold else None
-    name, title = finder.known("id"), finder.by_plain.get("title")
+    id_column, title = finder.known("id"), finder.by_plain.get("title")
     if title:
         finder.used.add(title)
     examples: list[QuestionExample | None] = []
@@ -174,15 +174,15 @@ def question_rows(rows: Rows, gold: bool = True) -> list[QuestionExample | None]
         if any(is_absent(row.cells.get(column)) for column in (question, passage)):
             examples.append(None)
             continue
-        read = passage_cell(row, where, passage, ledger)
+        passage_text = passage_cell(row, where, passage, ledger)
         spans = None
         if answers is not None:
             start = row.cells.get(starts) if starts else None
-            spans = _answers(row.cells.get(answers), start, read, where, ledger)
-        asked = text_cell(row.cells.get(question), where, question)
-        number = name_cell(row.cells.get(name) if name else None, row.number)
+            spans = _answers(row.cells.get(answers), start, passage_text, where, ledger)
+        question_text = text_cell(row.cells.get(question), where, question)
+        id_ = name_cell(row.cells.get(id_column) if id_column else None, row.number)
         article = name_cell(row.cells.get(title) if title else None, "")
-        examples.append(QuestionExample(number, asked, read, spans, article, where))
+        examples.append(QuestionExample(id_, question_text, passage_text, spans, article, where))
     return examples
 
 

@@ -164,7 +164,7 @@ def _spans(
     nothing = math.inf
     for window in windows:
         scores = next(outputs)
-        nothing = min(nothing, float(scores[0].sum()))  # there is none if no window has one
+        nothing = min(nothing, float(scores[0].sum()))  # every window must say "no answer"
         if window.tokens:
             begins, stops = scores[window.first : window.first + len(window.tokens)].unbind(1)
             ends = pad(stops, (0, longest - 1), value=-math.inf).unfold(0, longest, 1)
@@ -379,7 +379,7 @@ class AnsweringTask(Task):
                 for shift in [window.first - window.tokens.start]
             }
         scores = bert.run(windows, bert.head_pass("answer", windows, tokens=True).compute)
-        # An answer is as good as its best window says; there is none if no window has one.
+        # An answer has the score of its best window; "no answer" has its lowest score.
         pick = max if prediction.value else min
         number = pick(spans, key=lambda n: float(scores[n][spans[n], (0, 1)].sum()))
         first, last = spans[number]

@@ -58,13 +58,13 @@ def quick(splits: Any, reader: Reader | None = None) -> list[str]:
     `splits` is a `bertsmith.tasks.splits.Splits` or a dictionary of data sets. What would ruin
     training is among the lines, too: fine-tuning itself refuses what it cannot learn from.
     """
-    named = splits if isinstance(splits, Mapping) else vars(splits)
-    there = {name: one for name, one in named.items() if isinstance(one, Dataset) and len(one)}
-    if "train" not in there:
+    by_name = splits if isinstance(splits, Mapping) else vars(splits)
+    datasets = {name: one for name, one in by_name.items() if isinstance(one, Dataset) and len(one)}
+    if "train" not in datasets:
         return []
-    sampled = {name: _sampled(dataset) for name, dataset in there.items()}
+    sampled = {name: _sampled(dataset) for name, dataset in datasets.items()}
     report = check(sampled, reader)
-    part = " (in a sample)" if any(sampled[n] is not one for n, one in there.items()) else ""
+    part = " (in a sample)" if any(sampled[n] is not one for n, one in datasets.items()) else ""
     return [
         f"{'error: ' if one.severity == 'error' else ''}{one.line()}{part}"
         for one in report.findings

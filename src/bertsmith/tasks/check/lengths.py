@@ -28,7 +28,7 @@ SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA")  # which one lang
 
 @dataclass(frozen=True)
 class Reader:
-    """What of a model matters to texts: its tokenizer, and how much it reads at once."""
+    """The tokenizer of a model, and how many tokens it reads at once."""
 
     tokenizer: Tokenizer
     limit: int
@@ -147,7 +147,7 @@ def _foreign(name: str, texts: Sequence[str], tokenizer: Tokenizer) -> Iterator[
     common, total = dict(counts.most_common(COMMON)), counts.total()
     if total < ENOUGH or tokenizer.size < LEARNED:
         return
-    # Twice a character without spaces: two tokens, or three with that of the space before it.
+    # A character of a script without spaces is doubled: two tokens, or three with a leading space.
     spelled = {one: one * 2 if UNSPACED.match(one) else f" {one}" for one in common}
     pieces = tokenizer.encode_ids(list(spelled.values()))
     lost = sum(

@@ -29,7 +29,7 @@ class Passages(TaskExample):
 
     @property
     def labelled(self) -> bool:
-        """Is any passage better than nothing? Queries without one have no best ranking."""
+        """Is any passage relevant? Queries without one have no best ranking."""
         return self.grades is not None and max(self.grades) > 0
 
 

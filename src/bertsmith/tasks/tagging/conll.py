@@ -87,8 +87,8 @@ class ConllU(FileLayout):
     ) -> Iterator[Table]:
         """The portions of a treebank: words with their part of speech, or another column.
 
-        Every word has its place in the text. Words that share a multiword token stand as they do in
-        it where they spell it (do, n't), and apart where they do not (du: de, le).
+        Every word has its place in the text. The words of a multiword token are joined where they
+        spell it (do, n't), and separated by spaces where they do not (du: de, le).
         """
         path, tags = stream.path, columns.get("tags")
         wanted = (tags or "upos").lower()

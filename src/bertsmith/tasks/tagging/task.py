@@ -82,7 +82,7 @@ def tag_given(
 ) -> Steps[list[list[Entity]]]:
     """The label of every word that is given by where it begins and ends.
 
-    A word that the tokenizer sees nothing in gets the label O, or the first, with probability 0.
+    A word without tokens gets the label O, or the first label, with probability 0.
     """
 
     def places(number: int, encoding: Encoding) -> Iterator[Place]:
@@ -168,7 +168,7 @@ def tag(bert: LoadedModel, texts: Sequence[str]) -> Steps[list[list[Entity]]]:
 def entities(text: str, labelled: Sequence[Entity]) -> list[Entity]:
     """Join words into entities by their B-, I-, E- and S- (or L- and U-) tags."""
     results = []
-    # Whatever a model calls the outside, it has no type.
+    # A label without a type is outside of entities, whatever its name is.
     for chunk in chunks([word.label if "-" in word.label else "O" for word in labelled]):
         group = labelled[chunk.start : chunk.stop]
         start, end = group[0].start, group[-1].end
@@ -178,7 +178,7 @@ def entities(text: str, labelled: Sequence[Entity]) -> list[Entity]:
 
 
 def spells_entities(labels: Iterable[str]) -> bool:
-    """Do labels spell entities, as B-PER does, or name words, as NOUN does?"""
+    """Are labels tags of entities, such as B-PER, and not classes of words, such as NOUN?"""
     return any(label[:2] in ("B-", "I-", "S-", "U-") for label in labels)
 
 

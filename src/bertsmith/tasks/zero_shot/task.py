@@ -69,7 +69,7 @@ def choose_label(
 
 
 def described_labels(labels: Labels) -> dict[str, str]:
-    """Labels with the words that stand for them: what is given, else their own with spaces."""
+    """Labels with the words that describe them: as given, else the label with spaces for `_`."""
     if isinstance(labels, Mapping):
         described = dict(labels)
     else:
@@ -143,10 +143,10 @@ def _by_vectors(
 def _by_masks(
     bert: LoadedModel, texts: Sequence[str], described: Sequence[str], template: str
 ) -> Steps[Tensor]:
-    """How likely the words of each label are where the template has it, behind the text.
+    """How likely each label's words are at its place in the template, which follows the text.
 
-    Of that, how likely they are without a text is taken away (Holtzman et al. 2021): common words
-    would win. The logarithms of a label's tokens are averaged, as if each stood alone.
+    Their log-likelihood without a text is subtracted (Holtzman et al. 2021), or common words would
+    win. It is the mean over a label's tokens, each predicted independently.
     """
     before, after = template.split("{label}")
     spelled = bert.token_ids([" " + words for words in described])
@@ -199,13 +199,13 @@ def prompted(
     masks: Sequence[int],
     after: Sequence[int],
 ) -> list[Window]:
-    """The windows of a text, each with a sentence behind it in which tokens are to be guessed."""
+    """The windows of a text, each followed by a sentence in which tokens are predicted."""
     prompt = [*before, *masks, *after]
     windows = []
     for window in bert.windower(limit=bert.max_length - len(prompt)).single(number, ids):
-        part = ids[window.tokens.start : window.tokens.stop]
-        window_ids, segments = bert.tokenizer.build([*part, *prompt])
-        first = window.first + len(part) + len(before)
+        part_ids = ids[window.tokens.start : window.tokens.stop]
+        window_ids, segments = bert.tokenizer.build([*part_ids, *prompt])
+        first = window.first + len(part_ids) + len(before)
         rows = tuple(range(first, first + len(masks)))
         windows.append(replace(window, ids=window_ids, segments=segments, masks=rows))
     return windows
