@@ -17,21 +17,19 @@ FOLLOWS = 0  # the output that stands for "follows", or "in order"
 
 
 @EncoderTask
-def follows(
-    loaded: LoadedModel, firsts: Sequence[str], seconds: Sequence[str]
-) -> Steps[list[float]]:
+def follows(bert: LoadedModel, firsts: Sequence[str], seconds: Sequence[str]) -> Steps[list[float]]:
     """For each pair the probability that the second text follows the first.
 
-    Of a long pair the mean over its windows is taken.
+    For a long pair, it is the mean over its windows.
     """
-    TASK.demand(loaded)
-    head = next(name for name in HEADS if name in loaded.model.heads)
-    windows = loaded.windows(firsts, seconds)
-    chances: list[list[float]] = [[] for _ in firsts]
-    outputs = yield loaded.head_pass(head, windows, softmax)
-    for window, chance in zip(windows, outputs, strict=True):
-        chances[window.number].append(float(chance[FOLLOWS]))
-    return [sum(one) / len(one) for one in chances]
+    TASK.demand(bert)
+    head = next(name for name in HEADS if name in bert.model.heads)
+    windows = bert.windows(firsts, seconds)
+    probabilities: list[list[float]] = [[] for _ in firsts]
+    outputs = yield bert.head_pass(head, windows, softmax)
+    for window, output in zip(windows, outputs, strict=True):
+        probabilities[window.number].append(float(output[FOLLOWS]))
+    return [sum(row) / len(row) for row in probabilities]
 
 
 def read_pairs(file: Path) -> list[tuple[str, str]]:
@@ -70,10 +68,12 @@ class FollowsMethods(Askable):
         The model needs a next-sentence head (BERT) or a sentence-order head (ALBERT).
         """
         single = isinstance(first, str) and isinstance(second, str)
-        sides = ([first], [second]) if single else (first, second)
-        one, two = (listed_strings(*side) for side in zip(sides, ("first", "second"), strict=True))
-        chances = self.ask(TASK, FollowsRequest.model_construct(first=one, second=two))
-        return chances[0] if single else chances
+        request = FollowsRequest.model_construct(
+            first=[first] if single else listed_strings(first, "first"),
+            second=[second] if single else listed_strings(second, "second"),
+        )
+        probabilities = self.ask(TASK, request)
+        return probabilities[0] if single else probabilities
 
 
 class Follows(Use):

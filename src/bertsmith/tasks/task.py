@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.checkpoint import Checkpoint
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.calibration import calibration_error
 from bertsmith.metrics.conformal import limit_for
@@ -99,6 +99,8 @@ class Task(Use):
     head: ClassVar[str | None]  # the head of the model that it needs
     hub_tag: ClassVar[str]  # the pipeline tag of the model card
     opens_as: ClassVar[str]  # transformers' AutoModelFor…; empty: sentence-transformers
+    row_columns: ClassVar[tuple[str, str]] = ("text", "pair")  # of the command line's texts
+    needs_pair: ClassVar[bool] = False  # is the second text required?
     usage: ClassVar[str]  # an example call of a method of `Bert`, for the model card
     stored: ClassVar[tuple[str, ...]] = ()  # entries of config.json that only its models have
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # that differ from finetune's
@@ -208,7 +210,13 @@ class Task(Use):
 
     def row(self, text: str, pair: str | None) -> dict[str, str]:
         """Return a text of the command line, with a second one or not, as a row of a table."""
-        return {"text": text} if pair is None else {"text": text, "pair": pair}
+        first, second = self.row_columns
+        if pair is not None:
+            return {first: text, second: pair}
+        if self.needs_pair:
+            pair_setting = setting("pair", option="--pair PASSAGE")
+            raise BertsmithError(f"a {first} needs a passage: {pair_setting}")
+        return {first: text}
 
     def with_labels(self, labels: Sequence[str]) -> Task:
         """Return the task for these labels, if its labels are given with the texts."""

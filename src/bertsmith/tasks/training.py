@@ -53,7 +53,7 @@ class Training:
     head: ClassVar[str | None]  # the head that is trained, if any
     each_token: ClassVar[bool] = False  # are there outputs for every token, or for sequences?
     together: ClassVar[bool] = False  # must all items of a step be in one batch?
-    learned: ClassVar[float] = LEARNED  # the mean loss that ends training early; 0: never
+    learned: ClassVar[float] = LEARNED  # the mean loss below which training may end; 0: never
     exact: ClassVar[bool] = False  # do targets stay the same when filler sequences are added?
 
     def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:

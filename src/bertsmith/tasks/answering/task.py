@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from bertsmith.batch import Batch
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError
 from bertsmith.infer.explain import Explanation
 from bertsmith.infer.loaded import EncoderTask, LoadedModel, positive
 from bertsmith.infer.run import Steps
@@ -313,6 +313,7 @@ class AnsweringTask(Task):
     kinds = (QuestionExample,)
     learner, measures = AnsweringTraining, ("f1", "exact")
     fits_static = False
+    row_columns, needs_pair = ("question", "context"), True
 
     # ---- asking
     verb, ability, heads = "answer", "answer questions", ("answer",)
@@ -325,13 +326,6 @@ class AnsweringTask(Task):
         question, passage = request.question, request.passage
         args = (question, passage, request.top, request.longest, request.empty)
         return Call(answer, args, [question], [passage])
-
-    def row(self, text: str, pair: str | None) -> dict[str, str]:
-        """A question and its passage."""
-        if pair is None:
-            pair_setting = setting("pair", option="--pair PASSAGE")
-            raise BertsmithError(f"a question needs a passage: {pair_setting}")
-        return {"question": text, "context": pair}
 
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
         """The question with the predicted answer, or with none."""

@@ -60,17 +60,15 @@ def measure(splits: Splits, reader: Reader | None) -> tuple[dict[str, Lengths], 
     lengths, findings = {}, []
     for name, dataset in splits.items():
         if reader is None:
-            units = map(dataset.reading.units, dataset.examples)
-            words = [max(map(_words, several)) for several in units]
+            inputs = map(dataset.reading.units, dataset.examples)
+            words = [
+                max(sum(len(text.split()) for text in unit) for unit in units) for units in inputs
+            ]
             lengths[name] = _spread("words", words)
         else:
             lengths[name], more = _tokens(name, dataset, reader)
             findings.extend(more)
     return lengths, findings
-
-
-def _words(texts: Sequence[str]) -> int:
-    return sum(len(text.split()) for text in texts)
 
 
 def _tokens(name: str, dataset: Dataset[Any], reader: Reader) -> tuple[Lengths, list[Finding]]:

@@ -74,9 +74,11 @@ def leaked(splits: Splits) -> Iterator[Finding]:
 def _shared(one: str, first: Dataset[Any], other: str, second: Dataset[Any]) -> Iterator[Finding]:
     """Passages that questions of both splits are about."""
     name = first.reading.shared
-    known = {same(getattr(example, name)) for example in first.examples} if name else set()
+    if not name:
+        return
+    known = {same(getattr(example, name)) for example in first.examples}
     places: dict[str, Where] = {}
-    for example in second.examples if name else ():
+    for example in second.examples:
         if (text := same(getattr(example, name))) in known:
             places.setdefault(text, example.where)
     what, advice = f"{name}s also in {one}", f"split the data by {name}, or better by article"

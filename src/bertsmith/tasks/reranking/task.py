@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from bertsmith.errors import BertsmithError, setting
 from bertsmith.infer.loaded import EncoderTask, LoadedModel, positive
 from bertsmith.infer.run import Steps
 from bertsmith.infer.texts import listed_strings
@@ -108,6 +107,7 @@ class RerankingTask(Task):
     label_at, measures = "grades", ("ndcg_at_10", "mean_reciprocal_rank")
     kinds = carriers = (Passages,)
     confident = False
+    row_columns, needs_pair = ("query", "passage"), True
 
     # ---- asking
     verb, ability, heads = "rank", "rank passages", ("classify",)
@@ -128,13 +128,6 @@ class RerankingTask(Task):
     def pair_scores(self, bert: LoadedModel) -> PairScores:
         """Its output."""
         return PairScores(pair_logits, "output of the reranker; higher is better", True, True)
-
-    def row(self, text: str, pair: str | None) -> dict[str, str]:
-        """A query and a passage."""
-        if pair is None:
-            pair_setting = setting("pair", option="--pair PASSAGE")
-            raise BertsmithError(f"a query needs a passage: {pair_setting}")
-        return {"query": text, "passage": pair}
 
     # ---- learning and predicting
 
