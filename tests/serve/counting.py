@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
 from bertsmith.infer.run import InferencePass, Steps
-from bertsmith.tasks import found
+from bertsmith.tasks import use as use_module
 from bertsmith.tasks.use import Askable, Call, RequestBody, Use, form, listed
 
 
@@ -51,7 +51,7 @@ class Count(Use):
         return Call(count, (texts, request.letter), texts)
 
 
-USE, known = Count(), found.uses
+USE, known = Count(), use_module.uses
 FRUITS = ["banana", "cherry"]
 SHARES = [{"letter": "a", "share": 0.5}, {"letter": "a", "share": 0.0}]
 
@@ -103,7 +103,7 @@ def tried(http: Any) -> None:
 
 
 if __name__ == "__main__":
-    found.uses = lambda: iter([*known(), USE])
+    use_module.uses = lambda: iter([*known(), USE])
     from serve.live import serving, tiny
 
     model = tiny(("masked_lm",))

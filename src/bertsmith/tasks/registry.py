@@ -1,25 +1,13 @@
 """All uses by verb, all tasks by name; and which task a model was trained for."""
 
-from collections.abc import Iterator, Sequence
-from importlib import import_module
-from pathlib import Path
+from collections.abc import Sequence
 
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.tasks.task import Task
-from bertsmith.tasks.use import Use
+from bertsmith.tasks.use import Use, uses
 
-
-def _uses() -> Iterator[Use]:
-    """Load every `TASK`: from the `task.py` of folders, and from single files."""
-    here = Path(__file__).parent
-    for path in sorted([*here.glob("*.py"), *here.glob("*/task.py")]):
-        if "\nTASK = " in path.read_text("utf-8"):
-            module = ".".join(path.relative_to(here).with_suffix("").parts)
-            yield import_module(f"bertsmith.tasks.{module}").TASK
-
-
-_ALL = sorted(_uses(), key=lambda use: use.order)
+_ALL = sorted(uses(), key=lambda use: use.order)
 # In the order in which they are tried for a model: the last fits every model.
 TASKS: dict[str, Task] = {one.name: one for one in _ALL if isinstance(one, Task)}
 # What models can be asked for; tasks that share a verb are asked in the same way.

@@ -7,9 +7,10 @@ methods, the OpenAPI schema, the forms of the playground and the methods of `Ber
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -151,6 +152,15 @@ class Use:
         here = Path(inspect.getfile(type(self)))
         script = here.with_name("view.js") if here.stem == "task" else here.with_suffix(".js")
         return script.read_text("utf-8") if script.is_file() else ""
+
+
+def uses() -> Iterator[Use]:
+    """Load every `TASK`: from the `task.py` of folders, and from single files."""
+    here = Path(__file__).parent
+    for path in sorted([*here.glob("*.py"), *here.glob("*/task.py")]):
+        if "\nTASK = " in path.read_text("utf-8"):
+            module = ".".join(path.relative_to(here).with_suffix("").parts)
+            yield import_module(f"bertsmith.tasks.{module}").TASK
 
 
 def listed(texts: str | list[str]) -> list[str]:
