@@ -2,17 +2,29 @@
 
 import ast
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
 HOUSE = ROOT / "src" / "bertsmith"
 
 
 def shown(path: Path) -> str:
     """Return a file's path as complaints show it."""
     return path.relative_to(HOUSE).as_posix()
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """Return the parsed code of a file, which many rules read."""
+    return ast.parse(path.read_text("utf-8"))
+
+
+def name_of(expression: ast.expr) -> str:
+    """Return the last name of `a.b.name`."""
+    if isinstance(expression, ast.Attribute):
+        return expression.attr
+    return expression.id if isinstance(expression, ast.Name) else ""
 
 
 def room_of(path: Path) -> str:
@@ -33,7 +45,7 @@ def imported(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
             base = package[: len(package) + 1 - node.level] if node.level else []
             module = ".".join([*base, *filter(None, [node.module])])
             yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in IMPORTERS:
+        elif isinstance(node, ast.Call) and name_of(node.func) in IMPORTERS:
             found = dynamic(tree, node)
             if room_of(path) == "tasks" and "f'bertsmith.tasks.{" in ast.unparse(node):
                 found = ["bertsmith.tasks"]  # the room finds its own tasks by looking
@@ -41,8 +53,6 @@ def imported(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 IMPORTERS = {"import_module", "__import__"}
-
-
 UNSEEN = "?"  # stands for a module whose name cannot be read in the code
 
 
@@ -113,4 +123,4 @@ def complaints(rule: Rule, folder: Path = HOUSE) -> list[str]:
     """Return what a rule says of every file of a folder."""
     files = sorted(folder.rglob("*.py"))
     assert files, f"no Python files in {folder}"
-    return [text for file in files for text in rule(file, ast.parse(file.read_text("utf-8")))]
+    return [text for file in files for text in rule(file, tree_of(file))]

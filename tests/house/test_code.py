@@ -4,29 +4,19 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 
 from house.source import HOUSE, Rule, complaints, docstrings, imported, room_of, shown
 
 FAMILIES = ["bert", "roberta", "albert", "distilbert", "electra", "deberta", "modernbert"]
-
-
 NEVER_IMPORTED = {"transformers", "sentence_transformers", "pickle", "cloudpickle", "dill"}
-
-
+OPTION = re.compile(r"(?:^|[\s(`])--[a-z]")
 STATEMENTS = 1000  # of model/ and families/ together: one sitting
-
-
 TAGS = "html head body div span p table t[rdh] thead tbody svg rect circle text path polyline line"
-
-
 TAGS += " ul ol li dl dt dd section article header h[1-6] mark small b i a script style iframe img"
-
-
 TAGS += " button details summary pre code title br g figure blockquote form input label meta link"
-
-
 MARKUP = re.compile(
     rf"<(?:/?(?:{'|'.join(TAGS.split())})(?:\s[\w-]+=|/?>)|!doctype)", re.IGNORECASE
 )
@@ -42,7 +32,7 @@ def markup(path: Path, tree: ast.AST) -> Iterator[str]:
     spoken = {id(statement.value) for statement in docstrings(tree)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if id(node) not in spoken and MARKUP.search(node.value):
+            if id(node) not in spoken and "<" in node.value and MARKUP.search(node.value):
                 yield f"{shown(path)}:{node.lineno}: {node.value[:40]!r} is HTML"
 
 
@@ -76,8 +66,6 @@ def named_tasks(path: Path) -> Iterator[str]:
 
 
 STEPS = {"train/step.py", "train/captured.py"}  # where gradients are computed and weights changed
-
-
 OPTIMIZERS = "train/optimizer.py"
 
 
@@ -107,6 +95,12 @@ def second_loops(path: Path, tree: ast.AST) -> Iterator[str]:
                 yield f"{where} is a loop over epochs"
 
 
+def is_name(node: ast.AST, name: str) -> TypeGuard[ast.Attribute]:
+    """Return whether a node is a dotted name, as `torch.load`."""
+    last = name.rpartition(".")[2]
+    return isinstance(node, ast.Attribute) and node.attr == last and ast.unparse(node) == name
+
+
 def unsafe(path: Path, tree: ast.AST) -> Iterator[str]:
     """Complain of whatever could run a stranger's code, and of test-time libraries."""
     for line, name in imported(path, tree):
@@ -120,8 +114,35 @@ def unsafe(path: Path, tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
             if ast.unparse(node.value) != "False":
                 yield f"{shown(path)}:{node.value.lineno}: allows pickle"
-    if "trust_remote_code" in ast.unparse(tree):
-        yield f"{shown(path)}: speaks of trust_remote_code"
+        if "trust_remote_code" in words_of(node):
+            yield f"{shown(path)}:{getattr(node, 'lineno', 0)}: speaks of trust_remote_code"
+
+
+def option_names(path: Path, tree: ast.AST) -> Iterator[str]:
+    """Complain of a command-line option in a text of Python's: it names its own arguments."""
+    if room_of(path) == "cli":
+        return
+    spoken = {id(statement.value) for statement in docstrings(tree)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if id(node) not in spoken and OPTION.search(node.value):
+                yield f"{shown(path)}:{node.lineno}: {node.value[:60]!r} names an option"
+
+
+def repeated_classes(files: dict[str, ast.Module]) -> list[str]:
+    """Return the names of classes that stand in two files or more."""
+    homes: dict[str, list[str]] = {}
+    for file, tree in files.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(file)
+    return [f"{name}: {', '.join(places)}" for name, places in homes.items() if len(places) > 1]
+
+
+def words_of(node: ast.AST) -> str:
+    """Return the name or the string that a node of the code holds itself."""
+    words = (getattr(node, key, None) for key in ("arg", "attr", "id", "value"))
+    return next((word for word in words if isinstance(word, str)), "")
 
 
 def unsafe_load(path: Path, tree: ast.AST, load: ast.Attribute) -> Iterator[str]:
@@ -194,6 +215,10 @@ def test_the_encoder_is_read_in_one_sitting() -> None:
         (second_loops, "tasks/x.py", "def optimizer_for(module): ...", True),
         (second_loops, "tasks/x.py", "for epoch in range(3):\n    f(epoch)", True),
         (second_loops, "tasks/x.py", "for epoch in history:\n    print(epoch)", False),
+        (option_names, "x.py", "raise Error('use --overwrite')", True),
+        (option_names, "x.py", "'''The option --overwrite.'''", False),
+        (option_names, "x.py", "x = 'a -- b'", False),
+        (option_names, "cli/x.py", "raise Error('use --overwrite')", False),
         (unsafe, "x.py", "model.eval()", False),
         (unsafe, "x.py", "eval('1')", True),
         (unsafe, "x.py", "def f():\n    from transformers.models import bert", True),

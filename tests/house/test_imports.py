@@ -10,7 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from house.source import HOUSE, IMPORTERS, ROOT, UNSEEN, Rule, complaints, imported, room_of, shown
+from house.source import (
+    HOUSE,
+    IMPORTERS,
+    ROOT,
+    UNSEEN,
+    Rule,
+    complaints,
+    imported,
+    room_of,
+    shown,
+    tree_of,
+)
 
 # Imports point one way: a room may import the rooms to its left, here spelled out. Neighbours
 # that stand side by side (examples and model; checkpoint and objectives; label, analysis, explorer,
@@ -19,29 +30,13 @@ from house.source import HOUSE, IMPORTERS, ROOT, UNSEEN, Rule, complaints, impor
 # alone.
 # There is no room `models`: what is in that folder is data, without a line of Python.
 DATA = {"batch", "tokenizer", "corpus", "examples"}
-
-
 MODEL = {"batch", "kernels", "model", "families", "cpu"}
-
-
 TRAIN = DATA | MODEL | {"checkpoint", "objectives", "pages", "train"}
-
-
 INFER = TRAIN | {"data", "metrics", "infer"}
-
-
 TASKS = INFER | {"tasks", "reports"}
-
-
 LEARN = {"finetuning", "distilling", "label", "analysis", "explorer"}
-
-
 USES = {"search", "compare", "serve"}
-
-
 WORK = TASKS | LEARN | USES
-
-
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
@@ -130,7 +125,7 @@ def import_graph() -> dict[str, set[str]]:
     files = {module_of(path): path for path in HOUSE.rglob("*.py")}
     graph: dict[str, set[str]] = {}
     for name, path in files.items():
-        tree = ast.parse(path.read_text("utf-8"))
+        tree = tree_of(path)
         wanted = {other for _, other in imported(path, tree)}
         homes = {other if other in files else other.rpartition(".")[0] for other in wanted}
         graph[name] = {other for other in homes if other in files} - {name, "bertsmith"}
@@ -257,7 +252,7 @@ def test_scripts_import_what_is_there() -> None:
     """Benchmarks are not run here, so that a name which has moved would go unnoticed."""
     missing = []
     for path in sorted((ROOT / "benchmarks").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bertsmith"):
                 module = import_module(str(node.module))
                 names = [alias.name for alias in node.names if not hasattr(module, alias.name)]

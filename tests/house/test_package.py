@@ -1,6 +1,5 @@
 """What is packed, locked and listed."""
 
-import ast
 import re
 import subprocess
 import sys
@@ -13,18 +12,12 @@ import pytest
 from packaging.requirements import Requirement
 from safetensors.numpy import load_file, save_file
 
-from house.source import HOUSE, ROOT, imported, shown
+from house.source import HOUSE, ROOT, imported, shown, tree_of
 
 LOCKS = ["requirements.lock", "requirements-torch.lock", "requirements-torch-cpu.lock"]
-
-
 LOCKS += ["requirements-docs.lock", "requirements-uv.lock"]
-
-
 # What a model that comes with the package has at least, and how many bytes it has at most.
 MODEL_FILES = {"README.md", "config.json", "model.safetensors", "special_tokens_map.json"}
-
-
 MODEL_FILES |= {"tokenizer.json", "tokenizer_config.json"}
 
 
@@ -86,9 +79,10 @@ def bad_requirements(lock: str) -> Iterator[str]:
 
 def addresses(content: bytes) -> list[bytes]:
     """Return the folders of one machine, and the registry's hosts, that a file speaks of."""
-    needles = [rb"(?<![\w.~-])/work" + rb"/", rb"/opt" + rb"/wheels", rb"/opt" + rb"/pypi"]
-    needles += [rb"pypi" + rb"\.org", rb"python" + rb"hosted"]
-    return re.findall(b"|".join(needles), content)
+    folder = b"/work" + b"/"
+    needles = [b"/opt" + b"/wheels", b"/opt" + b"/pypi", b"pypi" + b".org", b"python" + b"hosted"]
+    work = re.findall(rb"(?<![\w.~-])" + folder, content) if folder in content else []
+    return work + [needle for needle in needles if needle in content]
 
 
 def test_the_readme_lists_every_file() -> None:
@@ -135,11 +129,7 @@ def test_locks_hold_what_the_project_asks_for() -> None:
 def test_every_extra_is_used() -> None:
     """A package that an extra installs is imported somewhere in the house."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    names = [
-        name
-        for path in HOUSE.rglob("*.py")
-        for _, name in imported(path, ast.parse(path.read_text("utf-8")))
-    ]
+    names = [name for path in HOUSE.rglob("*.py") for _, name in imported(path, tree_of(path))]
     used = {name.split(".")[0] for name in names}
     used |= {".".join(name.split(".")[:3]) for name in names}
     modules = {

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from house.source import HOUSE, ROOT, docstrings, shown
+from house.source import HOUSE, ROOT, docstrings, shown, tree_of
 
 # Phrases of an older idiom of this project, which readers had to decode: write what the
 # documentation of PyTorch or scikit-learn would say.
@@ -57,11 +57,10 @@ OLD = re.compile(r"(?<![\w-])(?:" + "|".join(OLD_PHRASES) + r")(?![\w-])")
 
 def shown_texts(path: Path) -> Iterator[str]:
     """Yield the texts of a file that people see: all of a page, the strings of a program."""
-    source = path.read_text("utf-8")
     if path.suffix != ".py":
-        yield source
+        yield path.read_text("utf-8")
         return
-    tree = ast.parse(source)
+    tree = tree_of(path)
     spoken = {id(statement.value) for statement in docstrings(tree)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
