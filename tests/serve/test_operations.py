@@ -23,8 +23,7 @@ import pytest
 
 from bertsmith import Bert
 from bertsmith.serve import Settings
-from bertsmith.serve.logs import JsonLines
-from bertsmith.serve.run import listen
+from bertsmith.serve.run import JsonLines, listen
 from bertsmith.serve.traces import Traces
 from serve.live import serving, tiny
 

@@ -13,7 +13,6 @@ import pytest
 
 from bertsmith import Bert
 from bertsmith.serve import Settings, run
-from bertsmith.serve.gate import State
 from serve.live import create_app
 
 BODY = json.dumps({"inputs": "a text"}).encode()
@@ -42,12 +41,11 @@ class Live:
     """A server on the event loop of a test."""
 
     def __init__(self, bert: Bert, drain: float = 0.1) -> None:
-        state, settings = State(), Settings(timeout=60)
-        self.app = create_app({"tiny": bert}, settings, state=state)
+        self.app = create_app({"tiny": bert}, Settings(timeout=60))
         self.listener = run.listen("127.0.0.1", 0)
         self.address = self.listener.getsockname()
         config = run.config(self.app, "error")
-        self.server = run.Server(config, state, drain, self.listener)
+        self.server = run.Server(config, drain, self.listener)
         self.writers: list[asyncio.StreamWriter] = []  # a writer that is collected closes
         self.ended = asyncio.ensure_future(self.server.serve(sockets=[self.listener]))
 

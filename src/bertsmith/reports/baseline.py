@@ -23,9 +23,9 @@ FEATURES = 20_000  # words and pairs of words; of short texts as many groups of 
 SHORT = 2_000_000  # characters of all training texts up to which these are counted
 FEW = 10  # examples from which on two scores are compared
 NAME = "TF-IDF + logistic regression"
-# What to do where a baseline wins: one that `finetune --auto` writes, and others.
-SIMPLER = "use this simpler model: `finetune --auto` writes it as a model directory"
-ADVICE = "use this simpler model, or try `finetune --auto`, which compares more of them"
+# What to do where a baseline wins: one that fine-tuning with `auto` writes, and others.
+SIMPLER = "use this simpler model: fine-tuning with `auto` writes it as a model directory"
+ADVICE = "use this simpler model, or fine-tune with `auto`, which compares more of them"
 VECTORS = "bertsmith-embed"  # whose cosines are the baseline of pairs
 
 

@@ -52,7 +52,7 @@ def _baseline(content: Mapping[str, Any]) -> str:
 def _settings(content: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
     """What everyone asks for, and whatever else is not as usual."""
     if chosen := (content.get("auto") or {}).get("chosen"):
-        return f"Chosen by cross-validation (finetune --auto): {chosen}."
+        return f"Chosen by cross-validation (fine-tuning with `auto`): {chosen}."
     always = ("learning_rate", "optimizer", "epochs", "batch_size", "seed")
     shown = {
         name: value

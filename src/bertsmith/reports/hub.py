@@ -140,7 +140,7 @@ def _notes(folder: Path, card: bytes) -> list[str]:
     """What a person should know before others use the model."""
     notes = []
     if b"\nlicense:" not in card:
-        notes.append("no licence: others may not use the model; name one with --licence")
+        notes.append("no licence: others may not use the model; name one as `licence`")
     if (folder / ADAPTER).is_file():
         base = str(read_json(folder / ADAPTER).get("base_model_name_or_path"))
         if not HUB_ID.fullmatch(base) or Path(base).exists():

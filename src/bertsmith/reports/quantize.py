@@ -19,7 +19,7 @@ from bertsmith.folders import check_replaceable, replace_directory
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.opening import PANGRAMS, open_model, pangrams
 from bertsmith.kernels import dequantize_weight, quantize_rows, quantize_weight
-from bertsmith.tasks import embedding
+from bertsmith.tasks.embedding import embed, unit_vectors
 from bertsmith.tasks.evaluate import Evaluation, compare, evaluate, sample_of
 from bertsmith.tasks.read import open_data, read_data
 from bertsmith.tasks.registry import task_of
@@ -64,10 +64,10 @@ class Quantized:
     @property
     def float32(self) -> list[str]:
         """The layers that stay in float32."""
-        return [one.layer for one in self.layers if one.dtype == "float32"]
+        return [layer.layer for layer in self.layers if layer.dtype == "float32"]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """Return the result as plain values for JSON."""
         content: dict[str, Any] = finite(asdict(self) | {"float32": self.float32})
         return content
 
@@ -113,7 +113,7 @@ def quantize(
         keep = [one.layer for one in errors[:more]]
     replace_directory(out, int8.save, overwrite)
     layers = [replace(one, dtype="float32") if one.layer in keep else one for one in errors]
-    before = sum(one.numel() * 4 for one in plain.model.parameters()) / 1e6
+    before = sum(4 * parameter.numel() for parameter in plain.model.parameters()) / 1e6
     after = (Path(out) / "model.safetensors").stat().st_size / 1e6
     return Quantized(str(out), (round(before, 1), round(after, 1)), layers, proof)
 
@@ -142,12 +142,14 @@ def layer_errors(bert: LoadedModel, texts: Sequence[str]) -> list[LayerError]:
     sums[table] = [float(change.square().sum()), float(table_weight.square().sum())]
     hooks = [modules[path].register_forward_hook(measured(path)) for path in linear]
     try:
-        embedding.embed(bert, list(texts))
+        embed(bert, list(texts))
     finally:
         for hook in hooks:
             hook.remove()
-    errors = [LayerError(path, (bad / all_) ** 0.5) for path, (bad, all_) in sums.items() if all_]
-    return sorted(errors, key=lambda one: -one.error)
+    errors = [
+        LayerError(path, (bad / total) ** 0.5) for path, (bad, total) in sums.items() if total
+    ]
+    return sorted(errors, key=lambda layer: -layer.error)
 
 
 class Int8Comparison:
@@ -168,7 +170,7 @@ class Int8Comparison:
         texts = [text for one in self.examples for text in one.texts]
         self.texts = list(dict.fromkeys(texts))[:COMPARED]
         self.predicted = self._values(plain)
-        self.vectors = self._unit(plain)
+        self.vectors = unit_vectors(embed(plain, self.texts))
 
     def _score(
         self, plain: LoadedModel, data: Any, limit: int, options: dict[str, Any]
@@ -178,7 +180,7 @@ class Int8Comparison:
             name = None if self.task.head is None else self.task.name
             dataset = read_data(data, name, **options)
             labelled = self.task.scores(dataset) and bool(dataset.gold())
-        except BertsmithError:  # such as no column of labels; any other fault is met again
+        except BertsmithError:  # no column of labels; other errors are raised when texts are read
             return None
         return evaluate(plain, sample_of(dataset, limit)) if labelled else None
 
@@ -188,13 +190,9 @@ class Int8Comparison:
             return []
         return [one.value for one in self.task.predict(bert, self.examples)]
 
-    def _unit(self, bert: LoadedModel) -> Any:
-        vectors = embedding.embed(bert, self.texts)
-        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-
     def proof(self, int8: LoadedModel) -> QuantizationProof:
         """Compare an int8 model with the original."""
-        vectors = self._unit(int8)
+        vectors = unit_vectors(embed(int8, self.texts))
         cosines = (vectors * self.vectors).sum(1)
         about: dict[str, Any] = {
             "cosine": {"mean": float(cosines.mean()), "minimum": float(cosines.min())},

@@ -91,7 +91,9 @@ def application(
     for router in routers:
         app.include_router(router)
     _health_routes(app, service, admission, index)
-    app.state.paths = {getattr(one, "path", "") for some in (app, *routers) for one in some.routes}
+    app.state.paths = {
+        getattr(route, "path", "") for router in (app, *routers) for route in router.routes
+    }
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _http_error)
     return app
@@ -103,7 +105,7 @@ def _health_routes(
     """Routes for liveness (the workers run), readiness (requests are accepted), and reloads."""
 
     def alive() -> bool:
-        return all(one.batcher.alive for one in service.models)
+        return all(model.batcher.alive for model in service.models)
 
     @app.get("/live", tags=["health"])
     async def live() -> Any:
@@ -128,7 +130,7 @@ def _health_routes(
     async def reload() -> Any:
         """Read the configuration file again, load what is new, and serve it."""
         if admission.reload is None:
-            raise ServeError(409, "this server has no configuration file: see serve --config")
+            raise ServeError(409, "this server has no configuration file: see the setting config")
         try:
             return answer(await admission.reload())
         except BertsmithError as error:

@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+import torch.nn.functional as F
 
 from bertsmith.infer.loaded import LoadedModel
-from bertsmith.infer.run import InferencePass, encode
+from bertsmith.infer.run import Compute, InferencePass, encode
 from bertsmith.infer.windows import Window
-from bertsmith.serve.canary import Canary
 from bertsmith.serve.errors import Overloaded, ServeError
 
 # Tokens in a batch. On a CPU larger batches are hardly faster (7% at four times the size, MiniLM),
@@ -42,11 +42,12 @@ class Job:
     large: bool  # it does not fit into one batch
     client: str = ""  # whose request it is
     windows: Sequence[Window] = ()
-    needed: InferencePass | None = None
+    compute: Compute[Any] | None = None  # makes the results of windows
+    key: Hashable = None  # jobs with the same key have the same `compute`
     steps: Generator[None, None, Any] | None = None
     arrived: float = field(default_factory=perf_counter)
     started: float = 0.0
-    compute: float = 0.0  # seconds in batches that it was part of
+    seconds: float = 0.0  # in batches that it was part of
     taken: int = 0  # windows that are in a batch or done
     done: int = 0
     left: int = 0  # tokens that are not in a batch yet
@@ -69,6 +70,23 @@ class QueuedWindow(NamedTuple):
 
 class NotFinite(RuntimeError):  # noqa: N818 - the name of the condition
     """The hidden states of a batch have NaN or infinite values."""
+
+
+class Canary:
+    """Encodes one request in `every` in float32 too, and reports how far the int8 result is."""
+
+    def __init__(self, original: LoadedModel, every: int, report: Callable[[float], Any]) -> None:
+        self.original, self.every, self.report = original, every, report
+        self.requests = 0
+
+    def watch(self, batch: Sequence[QueuedWindow], states: Sequence[torch.Tensor]) -> None:
+        """Report 1 - cosine of the mean states of some windows that begin a request."""
+        for item, int8 in zip(batch, states, strict=False):
+            self.requests += not item.number
+            if item.number == 0 and self.requests % self.every == 0:
+                hidden, _ = encode(self.original.model, [item.window], self.original.device)
+                cosine = F.cosine_similarity(int8.mean(0), hidden.last.mean(0), dim=0)
+                self.report(float(1 - cosine))
 
 
 class Batcher:
@@ -141,7 +159,7 @@ class Batcher:
         """Queue the windows of a request; its future receives a result for each."""
         tokens = sum(len(window.ids) for window in needed.windows)
         future = asyncio.get_running_loop().create_future()
-        job = Job(future, tokens, tokens > self.budget, client, needed.windows, needed)
+        job = Job(future, tokens, tokens > self.budget, client, *needed)
         job.results = [None] * len(needed.windows)
         if not job.windows:
             future.set_result([])
@@ -253,7 +271,7 @@ class Batcher:
         return batch
 
     def _in_turns(self, jobs: list[Job]) -> list[Job]:
-        """Jobs by the number of tokens of the same client before them."""
+        """Jobs ordered by how many tokens of the same client are before them in the queue."""
         if len(self.shares) < 2:
             return jobs
         before = Counter[str]()
@@ -286,7 +304,7 @@ class Batcher:
             ]
         seconds = perf_counter() - start
         for job in jobs:
-            job.compute += seconds
+            job.seconds += seconds
         if tokens:
             rate = tokens / max(seconds, 1e-6)
             self.speed = rate if not self.speed else 0.8 * self.speed + 0.2 * rate
@@ -334,20 +352,15 @@ class Batcher:
             hidden, batch = encode(model, windows, self.model.device)
             if not bool(torch.isfinite(hidden.last).all()):
                 raise NotFinite("the model's output is not a number")
-            passes = {
-                item.job.needed.key: item.job.needed.compute
-                for item in items
-                if item.job.needed is not None
-            }
+            passes: dict[Hashable, Any] = {item.job.key: item.job.compute for item in items}
             # Results are only distributed when all are available: a failed batch runs again.
             outputs = {
                 key: compute(model, hidden, batch, windows) for key, compute in passes.items()
             }
             if self.canary is not None:
-                self.canary.watch(windows, [not item.number for item in items], hidden, batch)
+                self.canary.watch(items, batch.layout.split(hidden.last))
         for row, (job, number) in enumerate(items):
-            assert job.needed is not None
-            job.results[number] = outputs[job.needed.key][row]
+            job.results[number] = outputs[job.key][row]
             job.done += 1
 
 

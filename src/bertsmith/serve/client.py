@@ -62,7 +62,7 @@ class RemoteAttention:
         path = Path(path)
         if path.suffix not in (".html", ".htm"):
             raise BertsmithError(f"{path}: write to a .html file")
-        write_text(path, self.server.request("/attention", {**self.body, "format": "html"}))
+        write_text(path, self._repr_html_())
 
     def _repr_html_(self) -> str:
         page: str = self.server.request("/attention", {**self.body, "format": "html"})
@@ -147,9 +147,12 @@ class RemoteBert(Methods):
         heads: Sequence[int] | None = None,
     ) -> RemoteAttention:
         """Return attention weights; shown in a notebook, or saved by `.save("page.html")`."""
-        body: dict[str, Any] = {"text": text, "pair": pair}
-        body |= {"layers": None if layers is None else list(layers)}
-        body |= {"heads": None if heads is None else list(heads)}
+        body = {
+            "text": text,
+            "pair": pair,
+            "layers": None if layers is None else list(layers),
+            "heads": None if heads is None else list(heads),
+        }
         answer = self.request("/attention", body)
         tokens = [token["text"] for token in answer["tokens"]]
         weights = np.asarray(answer["weights"], dtype=np.float32)
@@ -157,9 +160,8 @@ class RemoteBert(Methods):
 
     def search(self, query: str, top: int = 10) -> list[dict[str, Any]]:
         """Return the best passages of the server's index."""
-        answer = self.request("/search", {"query": query, "top": top})
-        rows: list[dict[str, Any]] = answer["results"]
-        return rows
+        answer: dict[str, list[Any]] = self.request("/search", {"query": query, "top": top})
+        return answer["results"]
 
     # ------------------------------------------------------------------ requests
 
@@ -167,9 +169,9 @@ class RemoteBert(Methods):
         """Send a request and return the response; retry if the server is busy."""
         payload = None
         if body is not None:
-            named = {"model": self.model, **body} if path != "/search" else body
+            full = {"model": self.model, **body} if path != "/search" else body
             try:
-                text = json.dumps(named, ensure_ascii=False, allow_nan=False)
+                text = json.dumps(full, ensure_ascii=False, allow_nan=False)
                 payload = text.encode("utf-8")
             except (TypeError, ValueError) as error:
                 raise BertsmithError(f"this cannot be sent to a server: {error}") from error
@@ -204,8 +206,9 @@ class RemoteBert(Methods):
                 connection.request(method, self._path + path, payload, headers)
                 response = connection.getresponse()
                 content = response.read(LARGEST)
-                named = response.headers.get("Content-Type", "")
-                return response.status, named, response.headers.get("Retry-After", ""), content
+                content_type = response.headers.get("Content-Type", "")
+                retry_after = response.headers.get("Retry-After", "")
+                return response.status, content_type, retry_after, content
             except (OSError, HTTPException, UnicodeError) as error:
                 connection.close()
                 if fresh:

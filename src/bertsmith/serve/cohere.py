@@ -13,9 +13,9 @@ from pydantic import Field
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.openai import as_base64
 from bertsmith.serve.route import Filled, Loose, ModelName, Read, Truncate, routes
-from bertsmith.serve.service import USAGE, ModelService, unit_vectors
+from bertsmith.serve.service import USAGE, ModelService
 from bertsmith.tasks.classifying import ClassifyRequest
-from bertsmith.tasks.embedding import Vectors
+from bertsmith.tasks.embedding import Vectors, unit_vectors
 
 LONG = {"START": "cut_left", "END": "cut", "NONE": "refuse"}
 SHARPNESS = 20.0  # of cosines with the labels of examples, as with those of zero-shot

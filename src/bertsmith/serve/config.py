@@ -1,4 +1,4 @@
-"""What a server serves, as a TOML file says: models, aliases, limits, keys, where it listens."""
+"""The configuration file of a server: models, aliases, limits, keys and where it listens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bertsmith.train.recipe import Part, parsed, read_toml, validated
 
 
 class ModelSpec(Part):
-    """Where a model is, and how it is loaded."""
+    """The directory or name of a model, and how it is loaded."""
 
     path: Annotated[str, Field(min_length=1)]
     device: str | None = None
@@ -29,9 +29,11 @@ def _table(settings: type) -> type[BaseModel]:
     """The keys of a table of the file: those of settings, with their bounds."""
     kinds = get_type_hints(settings)
     keys: dict[str, Any] = {
-        name: (kinds[name], Field(one.default, ge=about.get("ge"), le=about.get("le")))
-        for name, one in declared(settings).items()
-        for about in [one.metadata]
+        name: (
+            kinds[name],
+            Field(field.default, ge=field.metadata.get("ge"), le=field.metadata.get("le")),
+        )
+        for name, field in declared(settings).items()
     }
     return create_model(settings.__name__, __base__=Part, **keys)
 
@@ -95,9 +97,7 @@ def plan_of(
     places: Mapping[str, str],
     loading: Mapping[str, Any],
 ) -> ServerPlan:
-    """What is served: models of the command line, then those of a file, in whose folder relative
-    paths begin.
-    """
+    """The models of the command line, then those of a file; its paths are relative to `folder`."""
     models = {name: ModelSpec(path=spec, **loading) for name, spec in places.items()}
     for name, spec in content.models.items():
         beside = folder / spec.path
@@ -108,9 +108,7 @@ def plan_of(
 
 
 def overridden(table: BaseModel, options: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """The settings of a table of the file; options of the command line that differ from their
-    defaults go before it.
-    """
+    """The settings of a table of the file, overridden by options that are not at their default."""
     values = {name: getattr(table, name) for name in declared(kind)}
-    defaults = {one.name: one.default for one in fields(kind)}
-    return values | {name: one for name, one in options.items() if one != defaults[name]}
+    defaults = {field.name: field.default for field in fields(kind)}
+    return values | {name: value for name, value in options.items() if value != defaults[name]}

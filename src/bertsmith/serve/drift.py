@@ -20,37 +20,39 @@ SECONDS = 1.0  # between updates of the metrics
 class ModelDrift:
     """What one model has read and predicted today, and before."""
 
-    def __init__(self, bert: LoadedModel, kept: int) -> None:
+    def __init__(self, bert: LoadedModel, examples: int) -> None:
         self.stored = Figures.read(bert.checkpoint.notes.get("figures"))
         self.unknown = bert.tokenizer.unk_id
         self.day, self.today, self.before = "", Figures(), Figures()
-        self.examples: deque[dict[str, Any]] = deque(maxlen=kept)
+        self.examples: deque[dict[str, Any]] = deque(maxlen=examples)
         self.measured = 0.0
 
     def add(self, windows: Sequence[Any], texts: Sequence[str], answer: Any) -> None:
-        """Count a request; with the least confident text as an example, if any are kept."""
+        """Count a request; store its least confident text if the settings ask for examples."""
         if (day := datetime.now(UTC).date().isoformat()) != self.day:
             self.day, self.today, self.before = day, Figures(), self.today
         self.today.add(windows, self.unknown, answer)
         if self.examples.maxlen and isinstance(answer, list) and len(answer) == len(texts):
-            rows = [([*predictions(one)], text) for one, text in zip(answer, texts, strict=True)]
-            least = [(min(found, key=lambda one: one[1]), text) for found, text in rows if found]
-            if least:
-                (label, score), text = min(least, key=lambda row: row[0][1])
-                self.examples.append({"text": text[:300], "label": label, "score": score})
+            rows = [
+                {"text": text[:300], "label": label, "score": score}
+                for result, text in zip(answer, texts, strict=True)
+                for label, score in predictions(result)
+            ]
+            if rows:
+                self.examples.append(min(rows, key=lambda row: row["score"]))
 
     def describe(self, limit: float) -> dict[str, Any]:
         """Counts, the drift of each figure, and those beyond the limit."""
-        found = {} if self.stored is None else drift(self.stored, self.today)
+        changes = {} if self.stored is None else drift(self.stored, self.today)
         return {
             "day": self.day,
             "stored": None if self.stored is None else self.stored.to_dict(),
             "today": self.today.to_dict(),
             "before": self.before.to_dict(),
-            "drift": found,
+            "drift": changes,
             "limit": limit,
-            "beyond": [name for name, value in found.items() if value and value > limit],
-            "examples": sorted(self.examples, key=lambda one: one["score"]),
+            "beyond": [name for name, value in changes.items() if value and value > limit],
+            "examples": sorted(self.examples, key=lambda row: row["score"]),
         }
 
 
@@ -70,15 +72,15 @@ class Drift:
     def describe(self, served: Iterable[ServedModel]) -> dict[str, Any]:
         """The drift of each of these models, by name."""
         limit = self.settings.drift_limit
-        return {one.name: self.of(one).describe(limit) for one in served}
+        return {model.name: self.of(model).describe(limit) for model in served}
 
     def add(
         self, served: ServedModel, windows: Sequence[Any], texts: Sequence[str], answer: Any
     ) -> None:
         """Count a request, and update the metrics now and then."""
-        one = self.of(served)
-        one.add(windows, texts, answer)
-        if one.stored is not None and time.monotonic() - one.measured > SECONDS:
-            one.measured = time.monotonic()
-            found = drift(one.stored, one.today)
-            self.metrics.report_drift(served.name, found, self.settings.drift_limit)
+        model = self.of(served)
+        model.add(windows, texts, answer)
+        if model.stored is not None and time.monotonic() - model.measured > SECONDS:
+            model.measured = time.monotonic()
+            changes = drift(model.stored, model.today)
+            self.metrics.report_drift(served.name, changes, self.settings.drift_limit)

@@ -24,8 +24,6 @@ KINDS = {  # TEI's error_type and OpenAI's type for each status
     503: ("Unhealthy", "server_error"),
     504: ("Timeout", "server_error"),
 }
-
-
 COHERE = {"/v1/rerank", "/v2/rerank", "/v1/embed", "/v2/embed", "/v1/classify"}
 
 
@@ -84,6 +82,6 @@ def shape_of(path: str) -> Shape:
     path = within(path)
     if path in COHERE:
         return cohere_shape
-    return (
-        openai_shape if path.startswith(("/v1/", "/infinity/")) or path == "/score" else tei_shape
-    )
+    if path.startswith(("/v1/", "/infinity/")) or path == "/score":
+        return openai_shape
+    return tei_shape

@@ -16,7 +16,6 @@ from starlette.types import ASGIApp
 
 from bertsmith.serve.access import Access, Caller, scope_of
 from bertsmith.serve.errors import Overloaded, ServeError, shape_of
-from bertsmith.serve.logs import LOG
 from bertsmith.serve.route import failure
 from bertsmith.serve.service import USAGE, ModelService, Usage
 from bertsmith.serve.traces import Traces
@@ -25,6 +24,7 @@ from bertsmith.settings.serving import LOOPBACK, Settings
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+LOG = logging.getLogger("bertsmith.serve")
 # No key is needed to GET these.
 OPEN = {"/", "/health", "/live", "/ready", "/ping", "/metrics", "/docs", "/openapi.json"}
 READING = ("GET", "HEAD", "OPTIONS")  # methods that run no model
@@ -109,11 +109,11 @@ class Admission:
         """Return who sends a request; one that is refused before its body is read is an error."""
         host = headers.get(b"host", b"").lower()
         if self.hosts and _name(host) not in self.hosts:
-            raise ServeError(403, "this host name is not served here: see serve --allow-host")
+            raise ServeError(403, "this host name is not served here: see the setting allow_host")
         if method == "OPTIONS" or (method in READING and path in self.open):
             return Caller(address)
         if method not in READING and not self._own_page(headers.get(b"origin"), host):
-            raise ServeError(403, "pages of other sites are refused: see serve --allow-origin")
+            raise ServeError(403, "pages of other sites are refused: see the setting allow_origin")
         scope = scope_of(path)
         caller = self.access.caller(headers, address, scope)
         length = headers.get(b"content-length", b"")
@@ -232,7 +232,7 @@ class Gate:
                 await (admission.app or self.app)(scope, counted, labelled)
             except ServeError as refusal:
                 error = refusal
-            except Exception:  # noqa: BLE001 - only the request that caused it fails
+            except Exception:  # only the request that caused it fails
                 LOG.exception("a request failed: %s", path)
                 error = ServeError(500, "the server failed")
             if error is not None and not status:

@@ -73,13 +73,13 @@ class Metrics:
             GCCollector(registry=registry)
         change = "Change of inputs or predictions since evaluation (stability index)"
         self.change = info("bertsmith_drift", change, "model", "figure")
-        beyond = "Whether that is above --drift-limit"
+        beyond = "Whether that is above drift_limit"
         self.beyond = info("bertsmith_drift_beyond_limit", beyond, "model", "figure")
         self.queues: dict[str, Any] = {}
 
-    def report_drift(self, name: str, found: Mapping[str, float | None], limit: float) -> None:
-        """Report how far the inputs and predictions of a model are from those of its evaluation."""
-        for figure, value in found.items():
+    def report_drift(self, name: str, changes: Mapping[str, float | None], limit: float) -> None:
+        """Report the change of a model's inputs and predictions since its evaluation."""
+        for figure, value in changes.items():
             if value is not None:
                 self.change.labels(name, figure).set(value)
                 self.beyond.labels(name, figure).set(value > limit)

@@ -16,8 +16,7 @@ import torch
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.ledger import Ledger
-from bertsmith.serve.batcher import Batcher
-from bertsmith.serve.canary import Canary
+from bertsmith.serve.batcher import Batcher, Canary
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.metrics import Metrics
 from bertsmith.settings.serving import Settings

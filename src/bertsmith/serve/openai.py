@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter
 from pydantic import AliasChoices, Field
 
-from bertsmith.serve.address import NAMED
 from bertsmith.serve.models import ServedModel
 from bertsmith.serve.route import Filled, Loose, Read, Truncate, routes
 from bertsmith.serve.service import USAGE, ModelService
@@ -61,8 +60,7 @@ def openai_routes(service: ModelService) -> APIRouter:
     @router.get("/v1/models")
     async def models() -> dict[str, Any]:
         """The models of this server."""
-        own = [service.models.named(named)] if (named := NAMED.get()) else service.models
-        return {"object": "list", "data": [_listed(one) for one in own]}
+        return {"object": "list", "data": [_listed(model) for model in service.addressed]}
 
     @router.get("/v1/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:

@@ -11,13 +11,12 @@ from starlette.responses import HTMLResponse
 
 from bertsmith.analysis.attention import attention
 from bertsmith.infer.states import TextStates
-from bertsmith.serve.address import NAMED
 from bertsmith.serve.batcher import once
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.read import Spans
 from bertsmith.serve.route import Body, Loose, ModelName, Read, either, post, routes
-from bertsmith.serve.service import USAGE, ModelService, unit_vectors
-from bertsmith.tasks.embedding import Vectors
+from bertsmith.serve.service import USAGE, ModelService
+from bertsmith.tasks.embedding import Vectors, unit_vectors
 from bertsmith.tasks.registry import USES
 from bertsmith.tasks.use import Texts, Use, as_json, listed
 
@@ -105,7 +104,6 @@ class AttentionBody(Body):
         """Attention weights of every layer and head, or the page that shows them."""
         served = service.pick(self.model, "embed")
         bert, name = served.for_request("refuse"), served.name
-        show = _page if self.format == "html" else _weights
         chosen: dict[str, Any] = {"layers": self.layers, "heads": self.heads}
 
         def call() -> Any:
@@ -113,7 +111,7 @@ class AttentionBody(Body):
             if len(view.layers) * len(view.heads) * len(view) ** 2 > MOST_WEIGHTS:
                 message = f"{len(view)} tokens have too many attention weights for one answer"
                 raise ServeError(422, f"{message}: name fewer layers or heads")
-            return show(view)
+            return HTMLResponse(view.page().html()) if self.format == "html" else _weights(view)
 
         texts = [self.text] if self.pair is None else [self.text, self.pair]
         return await service.alone(served, texts, once(call))
@@ -122,7 +120,7 @@ class AttentionBody(Body):
 def own_routes(service: ModelService, dialects: Dialects) -> APIRouter:
     """Return the routes of what at least one model can do.
 
-    Some paths are shared with requests of another server, which are told by their keys.
+    Some paths also take requests of another server's dialect, which their keys show.
     """
     router = routes("bertsmith", service, {"/states": StatesBody, "/attention": AttentionBody})
     for verb in service.models.can:
@@ -134,11 +132,11 @@ def own_routes(service: ModelService, dialects: Dialects) -> APIRouter:
             tokens=int,
             read=(list[Spans] | None, None),
         )
-        accepted: Any = either(*dialects[verb], body) if verb in dialects else body
+        accepted: Any = body
+        response: Any = answer
         if verb in dialects:
-            response: Any = answer | dict[str, Any] | list[list[float]]
-        else:
-            response = answer
+            accepted = either(*dialects[verb], body)
+            response = answer | dict[str, Any] | list[list[float]]
         post(router, service, f"/{verb}", accepted, response_model=response)
 
     @router.get("/models")
@@ -154,9 +152,9 @@ def own_routes(service: ModelService, dialects: Dialects) -> APIRouter:
     @router.get("/drift")
     async def drift() -> dict[str, Any]:
         """Today's inputs and predictions beside those of each model's evaluation data."""
-        own = [service.models.named(named)] if (named := NAMED.get()) else service.models
-        caller = USAGE.get().caller  # examples are texts of others, who may use other models
-        return {"models": service.drift.describe(one for one in own if caller.may_use(one.base))}
+        may_use = USAGE.get().caller.may_use  # of a model, whose examples are texts of others
+        shown = [model for model in service.addressed if may_use(model.base)]
+        return {"models": service.drift.describe(shown)}
 
     return router
 
@@ -181,10 +179,6 @@ def result(value: Any, read: bool) -> dict[str, Any]:
 def _spelled(states: TextStates) -> list[dict[str, Any]]:
     text = states.text
     return [{"text": text[start:end], "start": start, "end": end} for start, end in states.spans]
-
-
-def _page(view: Any) -> HTMLResponse:
-    return HTMLResponse(view.page().html())
 
 
 def _weights(view: Any) -> dict[str, Any]:

@@ -14,13 +14,14 @@ from bertsmith.tasks.registry import USES
 from bertsmith.tasks.use import Use
 
 
-def playground(service: ModelService, *, index: bool) -> str:
-    """Return the page with what these models can do."""
+def playground_routes(service: ModelService, index: Any) -> APIRouter:
+    """The page at /, with what these models can do."""
+    router = APIRouter()
     models = [one.describe() for one in service.models]
     uses = [USES[verb] for verb in service.models.can]
     key = bool(service.keys)
     names = ", ".join(one["id"] for one in models)
-    return page(
+    html = page(
         "playground.html",
         "Playground",
         styles=("playground.css",),
@@ -29,8 +30,16 @@ def playground(service: ModelService, *, index: bool) -> str:
         connects=True,
         about=f"Try {names} in this browser.",
         key=key,
-        settings={"models": models, "index": index, "key": key, "forms": forms(uses)},
+        settings={"models": models, "index": index is not None, "key": key, "forms": forms(uses)},
     )
+    # Do not let other sites embed the page in a frame.
+    headers = {"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff"}
+
+    @router.get("/", include_in_schema=False)
+    async def show() -> HTMLResponse:
+        return HTMLResponse(html, headers=headers)
+
+    return router
 
 
 def forms(uses: Iterable[Use]) -> list[dict[str, Any]]:
@@ -57,17 +66,3 @@ def _fields(use: Use) -> Iterator[dict[str, Any]]:
             listed = several and not any(kind.get("type") == "string" for kind in kinds)
             more = {"required": name in schema.get("required", ()), "list": listed}
             yield {"name": name, **entry["form"], **more}
-
-
-def playground_routes(service: ModelService, index: Any) -> APIRouter:
-    """The page at /."""
-    router = APIRouter()
-    html = playground(service, index=index is not None)
-    # Do not let other sites embed the page in a frame.
-    headers = {"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff"}
-
-    @router.get("/", include_in_schema=False)
-    async def show() -> HTMLResponse:
-        return HTMLResponse(html, headers=headers)
-
-    return router

@@ -16,98 +16,95 @@ from bertsmith.serve.service import Usage
 SLOW = {b"connection", b"expect", b"transfer-encoding", b"upgrade"}  # need the full parser
 
 
-def refusing(admission: Admission) -> type[H11Protocol]:
-    """The protocol of a server's connections.
+class RefusingProtocol(H11Protocol):
+    """A connection that refuses requests early, and is closed if its client is too slow.
 
     A request that would be refused because the queues are full is answered here, before HTTP is
     parsed in full and a task is started: under overload that saves most of the event loop's time
     for the admitted requests. Whatever is unusual about a request takes the normal path, through
     `Gate`, with the same outcome.
+
+    The timeout of a request limits the time to send it, and to read each piece of its answer.
     """
 
-    class Protocol(H11Protocol):
-        """A connection; one that does not send a request in full in time is closed.
+    admission: Admission
+    late: asyncio.TimerHandle | None = None
+    unread: asyncio.TimerHandle | None = None
 
-        So is one that does not read its answer: each piece of it has the time of a request.
-        """
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self.admission = self.config.app.state.admission  # type: ignore[union-attr]
+        transport.set_write_buffer_limits(high=1, low=0)  # what is not sent at once is watched
+        self._watch()
 
-        late: asyncio.TimerHandle | None = None
-        unread: asyncio.TimerHandle | None = None
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        super().connection_lost(exc)
+        for timer in (self.late, self.unread):
+            if timer is not None:
+                timer.cancel()
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            """Wait for the first request."""
-            super().connection_made(transport)
-            transport.set_write_buffer_limits(high=1, low=0)  # what is not sent at once is watched
-            self._watch()
+    def pause_writing(self) -> None:
+        """Start the clock when the client does not take what is sent."""
+        super().pause_writing()
+        if self.unread is None:
+            timeout = self.admission.settings.timeout
+            self.unread = self.loop.call_later(timeout, self.transport.abort)
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            """Stop waiting."""
-            super().connection_lost(exc)
-            for timer in (self.late, self.unread):
-                if timer is not None:
-                    timer.cancel()
+    def resume_writing(self) -> None:
+        """Stop the clock."""
+        super().resume_writing()
+        if self.unread is not None:
+            self.unread.cancel()
+            self.unread = None
 
-        def pause_writing(self) -> None:
-            """Start the clock when the client does not take what is sent."""
-            super().pause_writing()
-            if self.unread is None:
-                timeout = admission.settings.timeout
-                self.unread = self.loop.call_later(timeout, self.transport.abort)
+    def data_received(self, data: bytes) -> None:
+        """Refuse a complete request if the queues are full; else pass the bytes on."""
+        response = self._refusal(data) if self.admission.service.models.full() else None
+        if response is None:
+            super().data_received(data)
+        else:
+            self._unset_keepalive_if_required()
+            self.transport.write(response)
+        self._watch()
 
-        def resume_writing(self) -> None:
-            """Stop the clock."""
-            super().resume_writing()
-            if self.unread is not None:
-                self.unread.cancel()
-                self.unread = None
-
-        def data_received(self, data: bytes) -> None:
-            """Refuse a complete request if the queues are full; else pass the bytes on."""
-            response = self._refusal(data) if admission.service.models.full() else None
-            if response is None:
-                super().data_received(data)
-            else:
-                self._unset_keepalive_if_required()
-                self.transport.write(response)
-            self._watch()
-
-        def _watch(self) -> None:
-            """Start the clock when a request is expected, stop it when it is received in full."""
-            state = self.conn.their_state
-            idle = state is h11.IDLE and not self.conn.trailing_data[0]
-            waiting = state in (h11.IDLE, h11.SEND_BODY)
-            if self.late is not None and (idle or not waiting):
-                self.late.cancel()
-                self.late = None
-            if waiting and self.late is None:
-                self.late = self.loop.call_later(admission.settings.timeout, self._close_late)
-
-        def _close_late(self) -> None:
-            # While a request is being answered, the gate waits for the rest of it.
-            if self.cycle is None or self.cycle.response_complete:
-                self.transport.close()
+    def _watch(self) -> None:
+        """Start the clock when a request is expected, stop it when it is received in full."""
+        state = self.conn.their_state
+        idle = state is h11.IDLE and not self.conn.trailing_data[0]
+        waiting = state in (h11.IDLE, h11.SEND_BODY)
+        if self.late is not None and (idle or not waiting):
+            self.late.cancel()
             self.late = None
+        if waiting and self.late is None:
+            self.late = self.loop.call_later(self.admission.settings.timeout, self._close_late)
 
-        def _refusal(self, data: bytes) -> bytes | None:
-            """Return the response to a request that is certainly refused; else None."""
-            between = self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
-            plain = between and not admission.state.draining and not admission.settings.proxies
-            request = parse(data) if plain else None
-            if request is None:
-                return None
-            path, headers = request
-            address = (self.client or ("",))[0]
-            try:
-                admission.caller("POST", path, headers, address)
-            except Overloaded as error:
-                usage = Usage(Caller(address), "POST", path, request_id(headers))
-                admission.note(usage, error.status, headers)
-                return response(error, path, usage.number)
-            except ServeError:
-                pass
+    def _close_late(self) -> None:
+        # While a request is being answered, the gate waits for the rest of it.
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+        self.late = None
+
+    def _refusal(self, data: bytes) -> bytes | None:
+        """Return the response to a request that is certainly refused; else None."""
+        between = self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
+        admission = self.admission
+        plain = between and not admission.state.draining and not admission.settings.proxies
+        request = parse(data) if plain else None
+        if request is None:
             return None
-
-    return Protocol
+        path, headers = request
+        address = (self.client or ("",))[0]
+        try:
+            admission.caller("POST", path, headers, address)
+        except Overloaded as error:
+            usage = Usage(Caller(address), "POST", path, request_id(headers))
+            admission.note(usage, error.status, headers)
+            return response(error, path, usage.number)
+        except ServeError:
+            pass
+        return None
 
 
 def parse(data: bytes) -> tuple[str, dict[bytes, bytes]] | None:

@@ -17,12 +17,11 @@ from fastapi import FastAPI
 from bertsmith.checkpoint import locate, model_hash
 from bertsmith.checkpoint.lora import share
 from bertsmith.cpu import int8_weights
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.serve.app import application, host
 from bertsmith.serve.config import ModelSpec, ServerPlan
-from bertsmith.serve.gate import Admission, State
-from bertsmith.serve.logs import LOG
+from bertsmith.serve.gate import LOG, Admission, State
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Launcher, Models, ServedModel, limits
 from bertsmith.serve.search import Readers, SearchIndex
@@ -66,19 +65,19 @@ class Site:
             app = await asyncio.to_thread(application, service, self.admission, self.index)
             old, now = self.admission.service, service.models.served
             before, self.served = self.served, now
-            for one in before.values():
-                metrics.served(one, 0)
+            for model in before.values():
+                metrics.served(model, 0)
             self.admission.serve(service, app)
             self.admission.app, self.app.state.service = app, service
-            for one in now.values():
-                one.batcher.limit(**limits(plan.settings))
+            for model in now.values():
+                model.batcher.limit(**limits(plan.settings))
             self._ending = asyncio.create_task(self._end(old, service.models))
             metrics.reloads.labels("succeeded").inc()
             result = {
-                "models": {name: one.sha for name, one in now.items()},
+                "models": {name: model.sha for name, model in now.items()},
                 "aliases": plan.aliases,
-                "loaded": [name for name, one in now.items() if before.get(name) is not one],
-                "ended": [name for name, one in before.items() if now.get(name) is not one],
+                "loaded": [name for name, model in now.items() if before.get(name) is not model],
+                "ended": [name for name, model in before.items() if now.get(name) is not model],
             }
             LOG.info("reloaded", extra={"entry": result})
             return result
@@ -97,24 +96,25 @@ class Site:
         opened: list[ServedModel] = []
         try:
             for name, spec in plan.models.items():
-                sha, known = model_hash(spec.path), self.served.get(name)
-                if known is None or (known.spec, known.sha) != (spec, sha):
+                sha, model = model_hash(spec.path), self.served.get(name)
+                if model is None or (model.spec, model.sha) != (spec, sha):
                     bert = self.open_model(spec)
                     self._share(bert, spec, [*self.served.values(), *opened])
                     original = self._original(spec, bert) if settings.canary else None
-                    known = self.launcher.launch(name, bert, settings, original, sha, spec)
-                opened.append(known)
+                    model = self.launcher.launch(name, bert, settings, original, sha, spec)
+                opened.append(model)
             if settings.canary and not any(int8_weights(one.bert.model) for one in opened):
-                raise BertsmithError("--canary compares int8 with float32: add --dtype int8")
+                int8 = setting("dtype", "int8")
+                raise BertsmithError(f"{setting('canary')} compares int8 with float32: add {int8}")
             models = Models(opened, plan.aliases, any_name=settings.any_model_name)
         except BaseException:
-            for one in opened:
-                if self.served.get(one.name) is not one:
-                    metrics.forget(one.name, one.batcher)
-                    one.batcher.close()
+            for model in opened:
+                if self.served.get(model.name) is not model:
+                    metrics.forget(model.name, model.batcher)
+                    model.batcher.close()
             raise
-        for one in models:
-            metrics.queue(one.name, one.batcher)
+        for model in models:
+            metrics.queue(model.name, model.batcher)
         return ModelService(models, settings, metrics, plan.keys)
 
     def _share(self, bert: LoadedModel, spec: ModelSpec, others: Sequence[ServedModel]) -> None:

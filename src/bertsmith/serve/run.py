@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import multiprocessing
 import multiprocessing.process
 import os
@@ -12,8 +14,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from types import FrameType
 from typing import Any
 
@@ -21,10 +24,9 @@ import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
 
 from bertsmith.errors import BertsmithError
-from bertsmith.serve.gate import State
-from bertsmith.serve.logs import LOG, log_to_stderr
+from bertsmith.serve.gate import LOG, State
 from bertsmith.serve.metrics import FOLDER
-from bertsmith.serve.protocol import refusing
+from bertsmith.serve.protocol import RefusingProtocol
 
 QUIET = 10  # twentieths of a second without a request after which a closing server ends
 LAST = 5  # seconds that clients then have to read their answers
@@ -51,13 +53,15 @@ class Server(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
-        state: State,
         drain: float,
         listener: socket.socket,
-        timeout: float = 60.0,
     ) -> None:
         super().__init__(config)
-        self.serving, self.drain, self.listener, self.timeout = state, drain, listener, timeout
+        self.drain, self.listener = drain, listener
+        admission = config.app.state.admission  # type: ignore[union-attr]
+        self.serving: State = admission.state
+        self.timeout: float = admission.settings.timeout
+        self.tasks: list[asyncio.Task[None]] = []  # started by signals
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -72,10 +76,7 @@ class Server(uvicorn.Server):
         """Start draining, or reload; a second Ctrl-C exits at once."""
         if sig == HANGUP and sig != signal.SIGTERM and self._site is not None:
             if self.started:
-                loop = asyncio.get_event_loop()
-                loop.call_soon_threadsafe(
-                    lambda: setattr(self, "reloading", loop.create_task(self._reload()))
-                )
+                self._start(self._reload())
             return
         if not self.started or (self.serving.draining and sig == signal.SIGINT):
             super().handle_exit(sig, frame)
@@ -86,8 +87,12 @@ class Server(uvicorn.Server):
         if sig == signal.SIGINT and not self.serving.active:
             self.should_exit = True
             return
+        self._start(self._end())
+
+    def _start(self, action: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine on the event loop, from a signal handler."""
         loop = asyncio.get_event_loop()
-        loop.call_soon_threadsafe(lambda: setattr(self, "ending", loop.create_task(self._end())))
+        loop.call_soon_threadsafe(lambda: self.tasks.append(loop.create_task(action)))
 
     @property
     def _site(self) -> Any:
@@ -156,14 +161,14 @@ def serve(
     """
     if reloads:
         signal.signal(HANGUP, _wait_for_start)
-    settings = (listener, build, drain, json_logs, tls)
+    arguments = (listener, build, drain, json_logs, tls)
     if workers == 1:
-        run_process(*settings)
+        run_process(*arguments)
         return
     log_to_stderr(as_json=json_logs)
 
     def start() -> multiprocessing.process.BaseProcess:
-        process = multiprocessing.get_context("spawn").Process(target=run_process, args=settings)
+        process = multiprocessing.get_context("spawn").Process(target=run_process, args=arguments)
         process.start()
         return process
 
@@ -196,7 +201,7 @@ def _supervise(
             signal.signal(number, handle)
     processes += [start() for _ in range(count)]
     while not stop.wait(0.5):
-        for place, process in enumerate(processes):
+        for number, process in enumerate(processes):
             if process.is_alive():
                 continue
             if process.exitcode == FAILED:  # it could not start: others would fail too
@@ -205,7 +210,7 @@ def _supervise(
                 break
             LOG.error("worker %s ended with status %s", process.pid, process.exitcode)
             mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
-            processes[place] = start()
+            processes[number] = start()
     listener.close()
     for process in processes:
         process.terminate()
@@ -221,23 +226,43 @@ def run_process(
     """Run one process: create the application and serve requests."""
     log_to_stderr(as_json=json_logs)
     _open_more_files()
-    state = State()
     try:
-        app = build(state)
+        app = build(State())
     except BertsmithError as error:
         if multiprocessing.parent_process() is None:
             raise
         LOG.error("bertsmith: %s", error)
         sys.exit(FAILED)
     sys.setswitchinterval(SWITCH)
-    timeout = app.state.admission.settings.timeout
     try:
-        settled = config(app, tls=tls)
-        settled.load()  # reads the certificate
+        settings = config(app, tls=tls)
+        settings.load()  # reads the certificate
     except (OSError, ValueError) as error:
         files = " and ".join(tls or ())
         raise BertsmithError(f"{files}: no certificate and its key ({error})") from error
-    Server(settled, state, drain, listener, timeout).run(sockets=[listener])
+    Server(settings, drain, listener).run(sockets=[listener])
+
+
+class JsonLines(logging.Formatter):
+    """Log records as lines of JSON, with what `entry` says about a request."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as one line."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        entry = {"time": time, "level": record.levelname.lower(), "message": record.getMessage()}
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry | getattr(record, "entry", {}), ensure_ascii=False)
+
+
+def log_to_stderr(*, as_json: bool) -> None:
+    """Write log lines to standard error: the server's, and warnings of its libraries."""
+    handler = logging.StreamHandler(sys.stderr)
+    plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    handler.setFormatter(JsonLines() if as_json else plain)
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.captureWarnings(capture=True)
+    LOG.setLevel(logging.INFO)
 
 
 def _open_more_files() -> None:
@@ -255,13 +280,13 @@ def config(app: Any, log_level: str = "warning", tls: Files = None) -> uvicorn.C
     proxies = app.state.admission.settings.proxies
     return uvicorn.Config(
         app,
-        http=refusing(app.state.admission),
+        http=RefusingProtocol,
         ws="none",  # a request to upgrade is answered as if it were none
         ssl_certfile=certificate,
         ssl_keyfile=key,
         proxy_headers=bool(proxies),
         forwarded_allow_ips=list(proxies),
-        log_config=None,  # see logs.py
+        log_config=None,  # see log_to_stderr
         log_level=log_level,
         access_log=False,
         server_header=False,

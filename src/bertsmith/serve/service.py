@@ -17,6 +17,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.infer.run import Steps
 from bertsmith.infer.states import TextStates, all_depths, hidden_state_steps
 from bertsmith.serve.access import Caller, Key
+from bertsmith.serve.address import NAMED
 from bertsmith.serve.batcher import Job, NotFinite
 from bertsmith.serve.drift import Drift
 from bertsmith.serve.errors import ServeError
@@ -25,7 +26,7 @@ from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Models, ServedModel
 from bertsmith.serve.read import Spans, read_spans
 from bertsmith.settings.serving import Settings
-from bertsmith.tasks.embedding import EmbedRequest, Vectors
+from bertsmith.tasks.embedding import EmbedRequest, Vectors, unit_vectors
 from bertsmith.tasks.registry import USES
 from bertsmith.tasks.use import Call, RequestBody
 
@@ -91,11 +92,11 @@ class ModelService:
 
     def close(self, kept: Models | None = None) -> None:
         """Stop the workers of all models once their queues are empty, but for those kept."""
-        stay = {id(one.batcher) for one in kept or ()}
-        for one in self.models:
-            if id(one.batcher) not in stay:
-                self.metrics.forget(one.name, one.batcher)
-                one.batcher.close()
+        batchers = {id(model.batcher) for model in kept or ()}
+        for model in self.models:
+            if id(model.batcher) not in batchers:
+                self.metrics.forget(model.name, model.batcher)
+                model.batcher.close()
         self.threads.shutdown()
 
     async def ask(
@@ -135,6 +136,12 @@ class ModelService:
         usage.read += spans
         self.drift.add(served, needed.windows, call.texts, value)
         return value
+
+    @property
+    def addressed(self) -> list[ServedModel]:
+        """The model that the address of the request names, else all models."""
+        name = NAMED.get()
+        return [*self.models] if name is None else [self.models.named(name)]
 
     def pick(self, name: str | None, ability: str) -> ServedModel:
         """Return the model that answers a request: see `Models.pick`."""
@@ -197,11 +204,11 @@ class ModelService:
 
         def steps() -> Generator[None, None, list[TextStates]]:
             rows = []
-            for one in hidden_state_steps(bert, texts, chosen, pool, special):
-                if one is None:
+            for states in hidden_state_steps(bert, texts, chosen, pool, special):
+                if states is None:
                     yield
                 else:
-                    rows.append(one)
+                    rows.append(states)
             return rows
 
         return await self.alone(served, texts, steps(), len(chosen), prepares=True)
@@ -219,11 +226,13 @@ class ModelService:
         except NotFinite as error:
             raise ServeError(424, f"{error}: this request was not answered") from error
         except Exception as error:
-            raise ServeError(424, f"the model failed on this request: {_named(error)}") from error
+            raise ServeError(
+                424, f"the model failed on this request: {_described(error)}"
+            ) from error
         started = job.started or job.arrived
         usage.wait += usage.phase("queue", job.arrived, started)
         usage.phase("inference", started, perf_counter())
-        usage.compute += job.compute
+        usage.compute += job.seconds
         return results
 
     async def call(self, characters: int, call: Callable[[], Result]) -> Result:
@@ -303,22 +312,22 @@ class ModelService:
 
         A cross-encoder reads both together; of other models it is the cosine of their vectors.
         """
-        pairs = served.pair_scores
-        if pairs is not None:
-            call = Call(pairs.steps, (firsts, seconds), firsts, seconds)
+        scorer = served.pair_scores
+        if scorer is not None:
+            call = Call(scorer.steps, (firsts, seconds), firsts, seconds)
             scores = np.asarray(await self.run(served, call, long), dtype=np.float64)
-            if pairs.logits:
+            if scorer.logits:
                 scores = scores if raw_scores else 1 / (1 + np.exp(-np.clip(scores, -700, 700)))
             elif raw_scores:
                 scores = np.log(np.maximum(scores, 1e-9) / np.maximum(1 - scores, 1e-9))
-            return [float(one) for one in scores]
+            return [float(score) for score in scores]
         unique = list(dict.fromkeys([*firsts, *seconds]))
         self.check([*firsts, *seconds])
         vectors = await self.embed(served, unique, normalise=True, long=long)
-        place, usage = {text: row for row, text in enumerate(unique)}, USAGE.get()
-        usage.read = [usage.read[place[text]] for text in seconds]
-        both = zip(firsts, seconds, strict=True)
-        return [float(vectors[place[one]] @ vectors[place[two]]) for one, two in both]
+        row, usage = {text: number for number, text in enumerate(unique)}, USAGE.get()
+        usage.read = [usage.read[row[text]] for text in seconds]
+        pairs = zip(firsts, seconds, strict=True)
+        return [float(vectors[row[first]] @ vectors[row[second]]) for first, second in pairs]
 
 
 def _finish(steps: Steps[Result], results: list[Any]) -> Result:
@@ -330,12 +339,5 @@ def _finish(steps: Steps[Result], results: list[Any]) -> Result:
     raise RuntimeError("a task asked for a second pass")  # none does
 
 
-def unit_vectors(vectors: Vectors) -> Vectors:
-    """The rows of a matrix, each with length 1."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: Vectors = vectors / np.maximum(lengths, np.float32(1e-12))
-    return unit
-
-
-def _named(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"

@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from bertsmith import __version__
 from bertsmith.cpu import int8_weights
-from bertsmith.serve.address import NAMED
 from bertsmith.serve.cohere import CohereRerank
 from bertsmith.serve.models import ServedModel
 from bertsmith.serve.own import TokenSimilarityBody
@@ -245,9 +244,7 @@ def tei_routes(service: ModelService) -> APIRouter:
     @router.get("/info")
     async def info() -> dict[str, Any]:
         """The model of the address, else the first one, and the server's limits."""
-        models = service.models
-        served = models.named(named) if (named := NAMED.get()) else next(iter(models))
-        return _described(served, service.settings.max_inputs)
+        return _described(service.addressed[0], service.settings.max_inputs)
 
     @router.get("/metrics", response_model=None)
     async def metrics() -> Response:

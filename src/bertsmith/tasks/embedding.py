@@ -58,8 +58,15 @@ def embed(
         vectors = sentence.project(torch.from_numpy(vectors)).numpy()
     vectors = vectors[:, :width]
     if sentence.normalise if normalise is None else normalise:
-        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+        vectors = unit_vectors(vectors)
     return vectors
+
+
+def unit_vectors(vectors: Vectors) -> Vectors:
+    """The rows of a matrix, each with length 1."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: Vectors = vectors / np.maximum(lengths, np.float32(1e-12))
+    return unit
 
 
 # ------------------------------------------------------------------ asking
