@@ -16,8 +16,8 @@ from bertsmith.numbers import parse_whole
 from bertsmith.tasks.labelling import Cells, MarkSpans
 from bertsmith.tasks.reading import Reading, Rows, TaskExample, TaskGuess
 
-NO_ANSWER = "ANSWERNOTFOUND"  # what SubjQA writes at the end of such a passage
-FEW = 4  # articles, with which questions are kept apart by passage
+NO_ANSWER = "ANSWERNOTFOUND"  # at the end of SubjQA's passages without an answer
+FEW = 4  # articles up to which questions are kept apart by passage
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class Squad(FileLayout):
             cells: dict[str, Any] = {"id": one.id, "title": one.title, "question": one.question}
             rows.append(Row(number, {**cells, "context": one.passage}, one))
         names = ("id", "title", "question", "context")
-        found = {"question": "question", "passage": "context", "answers": "answers"}
-        return Table(path, names, rows, unit="question", layout=self.name, columns=found)
+        columns = {"question": "question", "passage": "context", "answers": "answers"}
+        return Table(path, names, rows, unit="question", layout=self.name, columns=columns)
 
 
 def read_squad(path: Path, content: Mapping[str, Any], ledger: Ledger) -> list[QuestionExample]:
@@ -125,7 +125,7 @@ def _string(holder: Mapping[str, Any], key: str, where: Where) -> str:
 
 
 def name_cell(value: Any, default: object) -> str:
-    """An id or a title as text that can be written; lone surrogates are replaced."""
+    """An id or a title as valid UTF-8 text; lone surrogates are replaced."""
     if not isinstance(value, str | int | float | bool) or value == "":
         return str(default)
     return str(value).encode("utf-8", "replace").decode() if isinstance(value, str) else f"{value}"
@@ -187,12 +187,12 @@ def question_rows(rows: Rows, gold: bool = True) -> list[QuestionExample | None]
 
 
 def passage_cell(row: Row, where: Where, column: str, ledger: Ledger) -> str:
-    """A passage, without what says at its end that nothing is found in it."""
-    read = text_cell(row.cells.get(column), where, column)
-    if read.endswith(NO_ANSWER):
+    """A passage, without SubjQA's mark of unanswerable questions at its end."""
+    passage = text_cell(row.cells.get(column), where, column)
+    if passage.endswith(NO_ANSWER):
         ledger.note(f"passages from whose end {NO_ANSWER} was removed")
-        read = read.removesuffix(NO_ANSWER).rstrip()
-    return read
+        passage = passage.removesuffix(NO_ANSWER).rstrip()
+    return passage
 
 
 def _merged(examples: list[QuestionExample], ledger: Ledger) -> list[QuestionExample]:
@@ -317,24 +317,24 @@ class AnsweringReading(Reading):
 
     def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
         """Answers that are not in the passage, repeated ids, and questions without an answer."""
-        from bertsmith.tasks.check.findings import Finding, found
+        from bertsmith.tasks.check.findings import Finding, finding
 
         for name, dataset in splits.items():
             rows = dataset.examples
             lost = [one.where for one in rows if any(span.start < 0 for span in one.answers or ())]
             severity = "error" if len(lost) > 0.5 * len(rows) else "warning"
             what = "questions with an answer that is not in the passage"
-            yield from found(
+            yield from finding(
                 severity, "lost-answer", name, what, lost, "scored, but not trained on"
             )
             times = Counter(one.id for one in rows)
             twice = [one.where for one in rows if times[one.id] > 1]
             what = "questions with the id of another question"
-            yield from found("error", "same-id", name, what, twice, "ids must be unique")
+            yield from finding("error", "same-id", name, what, twice, "ids must be unique")
             blank = [
                 one.where for one in rows if any(not s.text.strip() for s in one.answers or ())
             ]
-            yield from found(
+            yield from finding(
                 "warning", "blank-answer", name, "questions with a blank answer", blank
             )
             if impossible := sum(one.impossible for one in rows):

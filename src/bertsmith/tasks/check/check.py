@@ -7,7 +7,7 @@ from typing import Any
 
 from bertsmith.errors import BertsmithError, setting
 from bertsmith.tasks.check import labels, texts
-from bertsmith.tasks.check.findings import SEVERITIES, CheckReport, Finding, Splits
+from bertsmith.tasks.check.findings import SEVERITIES, CheckReport, Splits
 from bertsmith.tasks.check.lengths import Reader, measure
 from bertsmith.tasks.dataset import Dataset
 
@@ -45,11 +45,10 @@ def check(splits: Splits, reader: Reader | None = None) -> CheckReport:
             f"the files are for different tasks: {spoken}; choose one with {setting('task')}"
         )
     lengths, findings = measure(splits, reader)
-    found: list[Finding] = [*findings]
     for lint in LINTS:
-        found.extend(lint(splits))
-    found.sort(key=lambda finding: SEVERITIES.index(finding.severity))
-    return CheckReport(splits, labels.count(splits), lengths, found)
+        findings.extend(lint(splits))
+    findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
+    return CheckReport(splits, labels.count(splits), lengths, findings)
 
 
 def quick(splits: Any, reader: Reader | None = None) -> list[str]:

@@ -65,7 +65,7 @@ class CheckReport:
             raise BertsmithError(self.errors[0].line() + rest)
 
 
-def found(
+def finding(
     severity: str, code: str, split: str, what: str, where: Iterable[Where], advice: str = ""
 ) -> Iterable[Finding]:
     """Yield a finding with the number of places; nothing if there are none.

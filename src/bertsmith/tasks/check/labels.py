@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import takewhile
 
-from bertsmith.tasks.check.findings import Finding, Splits, found
+from bertsmith.tasks.check.findings import Finding, Splits, finding
 
 FEW = 5  # examples of a label below which little can be learned
 LOPSIDED = 0.9  # the share of one label above which accuracy says little
@@ -35,7 +35,7 @@ def missing(splits: Splits) -> Iterator[Finding]:
             yield Finding(severity, "no-labels", what, len(places), tuple(places[:1]), advice)
         else:
             what = "examples without a label"
-            yield from found("warning", "missing-label", name, what, places, "they are ignored")
+            yield from finding("warning", "missing-label", name, what, places, "they are ignored")
 
 
 def placeholders(splits: Splits) -> Iterator[Finding]:
@@ -47,7 +47,7 @@ def placeholders(splits: Splits) -> Iterator[Finding]:
                     places = [one.where for one in dataset.examples if label in one.label_names]
                     what = f"examples with the label {label!r}, which is read as a class"
                     advice = "if it means that there is no label, leave the cells empty"
-                    yield from found("warning", "label-missing-value", name, what, places, advice)
+                    yield from finding("warning", "label-missing-value", name, what, places, advice)
 
 
 def shares(splits: Splits) -> Iterator[Finding]:
@@ -77,9 +77,9 @@ def shares(splits: Splits) -> Iterator[Finding]:
         yield Finding("warning", "imbalance", what, times, (), advice)
     rare = {name: times for name, times in counts.items() if times < FEW}
     if rare:
-        named = ", ".join(f"{name} ({times})" for name, times in list(rare.items())[-5:])
+        names = ", ".join(f"{name} ({times})" for name, times in list(rare.items())[-5:])
         many = "1 label has" if len(rare) == 1 else f"{len(rare):,} labels have"
-        what = f"train: {many} fewer than {FEW} examples: {named}"
+        what = f"train: {many} fewer than {FEW} examples: {names}"
         places = [
             one.where for one in dataset.examples if any(name in rare for name in one.label_names)
         ]
@@ -96,12 +96,12 @@ def unseen(splits: Splits) -> Iterator[Finding]:
         for label in new[:5]:
             places = [one.where for one in dataset.examples if label in one.label_names]
             what = f"examples with the label {label!r}, which is not in train"
-            yield from found("error", "unseen-label", name, what, places, "is it misspelled?")
+            yield from finding("error", "unseen-label", name, what, places, "is it misspelled?")
         absent = sorted(known - set(dataset.labels))
         if absent:
-            named = ", ".join(absent[:5])
+            names = ", ".join(absent[:5])
             many = "1 label" if len(absent) == 1 else f"{len(absent):,} labels"
-            what = f"{name}: {many} of train without an example: {named}"
+            what = f"{name}: {many} of train without an example: {names}"
             yield Finding("note", "unasked-label", what, len(absent))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from unicodedata import category
 from unicodedata import name as name_of
 
-from bertsmith.tasks.check.findings import Finding, Lengths, Splits, found
+from bertsmith.tasks.check.findings import Finding, Lengths, Splits, finding
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tokenizer import Tokenizer
 from bertsmith.tokenizer.scripts import UNSPACED
@@ -105,10 +105,10 @@ def _beyond(
 ) -> Iterator[Finding]:
     share = len(beyond) / len(dataset)
     what = f"inputs longer than the model's {limit:,} tokens ({share:.1%})"
-    yield from found("note", "long", name, what, beyond, "they are read in windows")
+    yield from finding("note", "long", name, what, beyond, "they are read in windows")
     what = "inputs too long to be read in windows"
     advice = f"shorten the {'first texts' if dataset.reading.windows else 'prompts'}"
-    yield from found("error", "too-long", name, what, stuck, advice)
+    yield from finding("error", "too-long", name, what, stuck, advice)
 
 
 def _words_in_pieces(
@@ -134,8 +134,8 @@ def _words_in_pieces(
         what = f"{name}: {share:.1%} of all tokens are unknown to the model"
         yield Finding("warning", "unknown-tokens", what, unknown)
     if shattered > SHATTERED:
-        named = ", ".join(list(broken)[:3])
-        what = f"{name}: {shattered:.0%} of the words are split into letters ({spread}): {named}"
+        names = ", ".join(list(broken)[:3])
+        what = f"{name}: {shattered:.0%} of the words are split into letters ({spread}): {names}"
         yield Finding("warning", "shattered-words", what, sum(broken.values()))
 
 
@@ -186,8 +186,9 @@ def _language(texts: Sequence[str]) -> str:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError:
         return ""
-    found = LanguageIdentifier.from_model_file(MODEL_FILE).classify("\n".join(texts[:100])[:10_000])
-    return f" (detected: {found[0]})"
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
+    language, _ = identifier.classify("\n".join(texts[:100])[:10_000])
+    return f" (detected: {language})"
 
 
 def _spread(unit: str, values: Sequence[int], limit: int | None = None, beyond: int = 0) -> Lengths:

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from bertsmith.data.tables import Where
-from bertsmith.tasks.check.findings import Finding, Splits, found
+from bertsmith.tasks.check.findings import Finding, Splits, finding
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reading import TaskExample
 
@@ -26,7 +26,7 @@ def empty(splits: Splits) -> Iterator[Finding]:
         severity = "error" if len(places) == len(dataset) else "warning"
         what = "examples with an empty text"
         advice = "remove them, or check that the right column is read"
-        yield from found(severity, "empty-text", name, what, places, advice)
+        yield from finding(severity, "empty-text", name, what, places, advice)
 
 
 def broken(splits: Splits) -> Iterator[Finding]:
@@ -40,7 +40,7 @@ def broken(splits: Splits) -> Iterator[Finding]:
     for name, dataset in splits.items():
         for severity, code, pattern, what in kinds:
             places = [one.where for one in dataset.examples if any(map(pattern.search, one.texts))]
-            yield from found(severity, code, name, f"examples {what}", places)
+            yield from finding(severity, code, name, f"examples {what}", places)
 
 
 def repeated(splits: Splits) -> Iterator[Finding]:
@@ -50,12 +50,12 @@ def repeated(splits: Splits) -> Iterator[Finding]:
         for one in dataset.examples:
             groups[key(one)].append(one)
         repeats = [one.where for group in groups.values() for one in group[1:]]
-        yield from found("note", "duplicate", name, "duplicates of earlier examples", repeats)
+        yield from finding("note", "duplicate", name, "duplicates of earlier examples", repeats)
         disagreeing = [group for group in groups.values() if len({one.gold for one in group}) > 1]
         places = [group[1].where for group in disagreeing]
         what = "texts with different labels in different rows"
         advice = "correct the labels; a model can predict only one of them"
-        yield from found("warning", "contradiction", name, what, places, advice)
+        yield from finding("warning", "contradiction", name, what, places, advice)
 
 
 def leaked(splits: Splits) -> Iterator[Finding]:
@@ -67,7 +67,7 @@ def leaked(splits: Splits) -> Iterator[Finding]:
         severity = "error" if share > MOSTLY else "warning"
         what = f"examples also in {one} ({share:.1%})"
         advice = f"scores on {other} will be too optimistic"
-        yield from found(severity, "leak", other, what, places, advice)
+        yield from finding(severity, "leak", other, what, places, advice)
         yield from _shared(one, first, other, second)
 
 
@@ -82,7 +82,7 @@ def _shared(one: str, first: Dataset[Any], other: str, second: Dataset[Any]) -> 
         if (text := same(getattr(example, name))) in known:
             places.setdefault(text, example.where)
     what, advice = f"{name}s also in {one}", f"split the data by {name}, or better by article"
-    yield from found("warning", f"{name}-leak", other, what, places.values(), advice)
+    yield from finding("warning", f"{name}-leak", other, what, places.values(), advice)
 
 
 def nearly_leaked(splits: Splits) -> Iterator[Finding]:
@@ -92,7 +92,7 @@ def nearly_leaked(splits: Splits) -> Iterator[Finding]:
         pairs = near_pairs(train, splits[name].examples)
         places = [splits[name].examples[second].where for _, second in pairs]
         what, advice = "examples nearly equal to one in train", "scores will be too optimistic"
-        yield from found("warning", "near-leak", name, what, places, advice)
+        yield from finding("warning", "near-leak", name, what, places, advice)
 
 
 def near_pairs(
@@ -147,7 +147,7 @@ def label_in_text(splits: Splits) -> Iterator[Finding]:
     if len(own) > MOSTLY * len(rows) and others < 0.1 * min(2000, len(rows)):
         what, places = "texts that contain their own label", [one.where for one in own]
         advice = "a model would only learn to find it; remove it from the texts"
-        yield from found("warning", "label-in-text", "train", what, places, advice)
+        yield from finding("warning", "label-in-text", "train", what, places, advice)
 
 
 def _says(pattern: re.Pattern[str], example: TaskExample) -> bool:

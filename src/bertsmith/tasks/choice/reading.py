@@ -115,7 +115,7 @@ class ChoiceReading(Reading):
 
     def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
         """Correct choices that are mostly in one position, and repeated choices."""
-        from bertsmith.tasks.check.findings import Finding, found
+        from bertsmith.tasks.check.findings import Finding, finding
 
         for name, dataset in splits.items():
             rows = dataset.examples
@@ -128,7 +128,7 @@ class ChoiceReading(Reading):
                 yield Finding("warning", "choice-place", what, times, (), advice)
             twice = [one.where for one in rows if len(set(one.options)) < len(one.options)]
             what = "examples with two equal choices"
-            yield from found("warning", "same-choice", name, what, twice)
+            yield from finding("warning", "same-choice", name, what, twice)
             widths = Counter(len(one.options) for one in rows)
             if len(widths) > 1:
                 spoken = ", ".join(f"{n:,} with {width}" for width, n in sorted(widths.items()))
@@ -146,43 +146,44 @@ def choice_rows(rows: Rows) -> list[ChoiceExample | None]:
     """An example for each row; None for a row without a prompt."""
     table, finder = rows.table, rows.finder
     nested = nested_choices(table)
-    several = [] if "options" in finder.given else finder.numbered(NUMBERED)
-    if several:
-        finder.note("options", f"{several[0]} to {several[-1]}", *several)
+    columns = [] if "options" in finder.given else finder.numbered(NUMBERED)
+    if columns:
+        finder.note("options", f"{columns[0]} to {columns[-1]}", *columns)
     prompt = finder.note("prompt", nested) if nested else finder.needed("prompt")
     question = _question(finder, prompt)
-    single = "" if several or nested else finder.needed("options")
+    column = "" if columns or nested else finder.needed("options")
     answer = finder.known("answer")
-    begins = finder.by_plain.get("sent2") if plain(prompt) == "sent1" else None  # SWAG's
-    if begins:
-        finder.used.add(begins)
+    start_column = finder.by_plain.get("sent2") if plain(prompt) == "sent1" else None  # SWAG's
+    if start_column:
+        finder.used.add(start_column)
     examples: list[ChoiceExample | None] = []
     for row, where in rows:
-        asked = row.cells.get(prompt)
+        prompt_cell = row.cells.get(prompt)
         keys: Sequence[str] = ()
-        if is_absent(asked):
+        if is_absent(prompt_cell):
             examples.append(None)
             continue
         if nested:
-            if not isinstance(asked, dict):
+            if not isinstance(prompt_cell, dict):
                 raise BertsmithError(f"{where}: {prompt!r} has no stem and choices")
-            options, keys = _listed(asked.get("choices"), where, "choices")
-            asked = asked.get("stem")
-        elif several:
-            options = [text_cell(row.cells.get(name), where, name) for name in several]
+            options, keys = _listed(prompt_cell.get("choices"), where, "choices")
+            prompt_cell = prompt_cell.get("stem")
+        elif columns:
+            options = [text_cell(row.cells.get(name), where, name) for name in columns]
         else:
-            options, keys = _listed(row.cells.get(single), where, single)
-        if begins:
-            start = text_cell(row.cells.get(begins), where, begins)
+            options, keys = _listed(row.cells.get(column), where, column)
+        if start_column:
+            start = text_cell(row.cells.get(start_column), where, start_column)
             options = [f"{start} {option}".strip() for option in options]
         if len(options) < 2:
             raise BertsmithError(f"{where}: {len(options)} choices; at least two are needed")
-        spelled = text_cell(asked, where, prompt)
+        prompt_text = text_cell(prompt_cell, where, prompt)
         if question:
-            more = text_cell(row.cells.get(question), where, question)
-            spelled = f"{spelled} {ASKED.get(more.strip().lower(), more)}".strip()
+            question_text = text_cell(row.cells.get(question), where, question)
+            question_text = ASKED.get(question_text.strip().lower(), question_text)
+            prompt_text = f"{prompt_text} {question_text}".strip()
         label = _label(row, answer, options, keys or KEYS, where)
-        examples.append(ChoiceExample(spelled, tuple(options), label, where))
+        examples.append(ChoiceExample(prompt_text, tuple(options), label, where))
     return examples
 
 
@@ -203,11 +204,11 @@ def _listed(value: Any, where: Where, column: str) -> tuple[list[str], Sequence[
         return [text_cell(text, where, column) for text in value["text"]], keys
     if isinstance(value, str) and LETTERED.search(value) and not value.strip().startswith("["):
         return _lettered(value)
-    listed = list_cell(value, where, column)
-    if listed and all(isinstance(one, dict) for one in listed):
-        keys = [str(one.get("label", "")) for one in listed]
-        return [text_cell(one.get("text"), where, column) for one in listed], keys
-    return [text_cell(one, where, column) for one in listed], ()
+    cells = list_cell(value, where, column)
+    if cells and all(isinstance(one, dict) for one in cells):
+        keys = [str(one.get("label", "")) for one in cells]
+        return [text_cell(one.get("text"), where, column) for one in cells], keys
+    return [text_cell(one, where, column) for one in cells], ()
 
 
 def _lettered(value: str) -> tuple[list[str], Sequence[str]]:

@@ -45,9 +45,9 @@ class ClassificationReading(TextReading):
 
     def suits(self, finder: Finder) -> TaskGuess | None:
         """Every table with texts can be for it, if it is for no other task."""
-        if (found := texts_and_label(finder)) is None:
+        if (contents := texts_and_label(finder)) is None:
             return None
-        what, column = found
+        what, column = contents
         if column is None:
             return TaskGuess(0.1, f"it has {what}, and no labels")
         return TaskGuess(0.3, f"it has {what} and labels")

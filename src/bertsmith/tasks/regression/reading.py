@@ -53,7 +53,7 @@ class ScoreReading(TextReading):
 
     def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
         """Constant scores, and scores outside the range of train."""
-        from bertsmith.tasks.check.findings import Finding, found
+        from bertsmith.tasks.check.findings import Finding, finding
 
         train: list[float] = []
         for name, dataset in splits.items():
@@ -69,7 +69,7 @@ class ScoreReading(TextReading):
             scored = [one for one in splits[name].examples if one.gold is not None]
             places = [one.where for one in scored if not low <= one.gold <= high]
             what = f"scores outside train's range of {low:g} to {high:g}"
-            yield from found("warning", "score-range", name, what, places)
+            yield from finding("warning", "score-range", name, what, places)
 
 
 def _score(value: Any, where: Where, column: str) -> float | None:
@@ -96,20 +96,20 @@ class RegressionReading(ScoreReading):
         given, names = finder.given, finder.by_plain
         if "score" in given:
             return TaskGuess(0.6, "a column of scores was named")
-        if (found := texts_and_label(finder)) is None:
+        if (texts_and_column := texts_and_label(finder)) is None:
             return None
-        what, column = found
+        what, label = texts_and_column
         pairs = what != "texts"
-        if "score" in names and (column is None or (pairs and "label" not in given)):
+        if "score" in names and (label is None or (pairs and "label" not in given)):
             return TaskGuess(0.5, f"it has {what} and scores")
-        if column is None:
+        if label is None:
             scores = pairs and finder.candidates("score")
             return TaskGuess(0.5, f"it has {what} and scores") if scores else None
-        numbers = [parse_number(value) for value in sample(finder.table, column)]
+        numbers = [parse_number(value) for value in sample(finder.table, label)]
         fractions = None not in numbers and any(n % 1 for n in numbers if n)
-        if not fractions or is_list(finder.table, column):
+        if not fractions or is_list(finder.table, label):
             return None
-        return TaskGuess(0.4, f"it has {what}, and {column!r} holds fractions")
+        return TaskGuess(0.4, f"it has {what}, and {label!r} holds fractions")
 
 
 READING = RegressionReading()

@@ -204,11 +204,11 @@ class SpansTraining(Training):
     def padded(self, targets: Targets, sequences: int, tokens: int) -> Targets:
         """As many words as tokens; those that are added belong to the last filler."""
         words = len(targets["firsts"])
-        more = {
+        padded = {
             name: zero_padded(rows, tokens) for name, rows in targets.items() if name != "weights"
         }
-        more["owners"][words:] = sequences - 1
-        return {**more, "weights": zero_padded(targets["weights"], sequences)}
+        padded["owners"][words:] = sequences - 1
+        return {**padded, "weights": zero_padded(targets["weights"], sequences)}
 
     def scores(self, outputs: Tensor, targets: Targets) -> Tensor:
         """The scores of all spans of a batch (M, width, types)."""

@@ -69,9 +69,13 @@ class Conll(FileLayout):
                     f"words from whose start {language!r} was removed", sum(map(len, group))
                 )
             rows = [_conll_row(path, lines, word_at, tag_at, language) for lines in group]
-            found = {"tokens": _name(word_at, width), "tags": _name(tag_at, width)}
             yield Table(
-                path, ("tokens", "tags"), rows, layout=self.name, columns=found, share=stream.share
+                path,
+                ("tokens", "tags"),
+                rows,
+                layout=self.name,
+                columns={"tokens": _name(word_at, width), "tags": _name(tag_at, width)},
+                share=stream.share,
             )
 
 
@@ -100,9 +104,9 @@ class ConllU(FileLayout):
             rows = []
             for lines in group:
                 words, text, offsets = _placed(path, lines, ledger)
-                kept = [line.cells for line in words]
-                forms, marked = tuple(c[1] for c in kept), tuple(c[column] for c in kept)
-                rows.append(_tagged_row(path, text, forms, offsets, marked, words))
+                forms = tuple(line.cells[1] for line in words)
+                tags_of_words = tuple(line.cells[column] for line in words)
+                rows.append(_tagged_row(path, text, forms, offsets, tags_of_words, words))
             yield Table(
                 path,
                 ("tokens", "tags"),

@@ -80,7 +80,7 @@ class TaggingReading(TextReading):
     def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
         """Tags that are numbers, of several schemes, or that violate their scheme."""
         from bertsmith.metrics.schemes import chunks, faults, split
-        from bertsmith.tasks.check.findings import Finding, found
+        from bertsmith.tasks.check.findings import Finding, finding
 
         labels = splits["train"].labels
         if labels and all(label.isdecimal() for label in labels):
@@ -108,7 +108,7 @@ class TaggingReading(TextReading):
             first = broken[0][1] if broken else ""
             what = f"tags that violate {dataset.scheme.upper()} (first: {first})"
             advice = "they are scored as by conlleval; correct them"
-            yield from found(severity, "broken-tags", name, what, [p for p, _ in broken], advice)
+            yield from finding(severity, "broken-tags", name, what, [p for p, _ in broken], advice)
 
 
 def _spelled(rows: Rows, examples: list[Tagged]) -> list[Tagged]:

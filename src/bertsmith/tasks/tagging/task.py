@@ -257,9 +257,9 @@ class TaggingTraining(Training):
         """As many words as tokens; those that are added have no weight, and a row each."""
         words = len(targets["rows"])
         size = max(tokens, -(-words // tokens) * tokens)
-        more = {name: zero_padded(rows, size) for name, rows in targets.items()}
-        more["rows"][words:] = torch.arange(size - words) % tokens
-        return more
+        padded = {name: zero_padded(rows, size) for name, rows in targets.items()}
+        padded["rows"][words:] = torch.arange(size - words) % tokens
+        return padded
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
         """Cross entropy of every word, times the weight of its tag."""
