@@ -88,17 +88,16 @@ class Data:
                 empty += examples.count(None)
                 complete += len(examples) - examples.count(None)
                 rows = [row.cells for row in portion.rows]
-                yield Portion(examples, rows, self._share(table, start + len(rows)))
+                progress = table.share
+                if table.share == 1.0 and len(table.rows) > PORTION:  # a table read at once
+                    progress = (start + len(rows)) / len(table.rows)
+                yield Portion(examples, rows, progress)
             if not complete and empty >= PORTION:
                 break
         self.ledger.note("rows without a text", empty)
         if not complete:
             what = "no row of it has a text" if empty else "contains no examples"
             raise BertsmithError(f"{self.path}: {what}")
-
-    def _share(self, table: Table, done: int) -> float:
-        whole = table.share == 1.0 and len(table.rows) > PORTION
-        return done / len(table.rows) if whole else table.share
 
     def texts(self, pairs: bool = False) -> Iterator[str]:
         """Yield every text, empty if a row has none; with `pairs`, the second texts too."""

@@ -150,9 +150,9 @@ def _without_a_letter(name: str) -> set[str]:
 
 def _is_slip(one: str, other: str) -> bool:
     """Do two words differ by one letter that is missing, wrong or swapped with the next?"""
-    start = _begin_alike(one, other)
+    start = _common_prefix(one, other)
     before, one, other = one[:start], one[start:], other[start:]
-    end = _begin_alike(one[::-1], other[::-1])
+    end = _common_prefix(one[::-1], other[::-1])
     after = one[len(one) - end :]
     one, other = one[: len(one) - end], other[: len(other) - end]
     inside = before[-1:].isalpha() or after[:1].isalpha()  # the a of "class a" is no slip
@@ -162,7 +162,7 @@ def _is_slip(one: str, other: str) -> bool:
     return swapped or max(len(one), len(other)) == 1
 
 
-def _begin_alike(one: str, other: str) -> int:
-    """The number of letters with which both begin."""
+def _common_prefix(one: str, other: str) -> int:
+    """The length of the common prefix."""
     pairs = zip(one, other, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -187,7 +187,7 @@ def _language(texts: Sequence[str]) -> str:
     except ImportError:
         return ""
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
-    language, _ = identifier.classify("\n".join(texts[:100])[:10_000])
+    language = identifier.classify("\n".join(texts[:100])[:10_000])[0]
     return f" (detected: {language})"
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from bertsmith.data.columns import Finder, plain
-from bertsmith.data.tables import Table, Where
+from bertsmith.data.tables import Where
 from bertsmith.tasks.cells import (
     TEXTLESS,
     TextReading,
@@ -59,7 +59,10 @@ class ClassificationReading(TextReading):
         texts = text_columns(finder)
         column = column or label_column(finder)
         classes = class_names(rows, column)
-        hidden = column is not None and _all_hidden(table, column)
+        # Test files of known benchmarks hide their labels: all are -1.
+        hidden = column is not None and all(
+            str(row.cells.get(column)) == "-1" for row in table.rows
+        )
         agreed = column is not None and plain(column) == "gold_label"
         examples = []
         for row, where in rows:
@@ -79,11 +82,6 @@ class ClassificationReading(TextReading):
     def unlabelled(self, text: str, pair: str | None, where: Where) -> Labelled:
         """An example without a label."""
         return Labelled(text, pair, None, where)
-
-
-def _all_hidden(table: Table, column: str) -> bool:
-    """Is every label -1, which is how test files of known benchmarks hide them?"""
-    return all(str(row.cells.get(column)) == "-1" for row in table.rows)
 
 
 READING = ClassificationReading()

@@ -68,7 +68,11 @@ class Conll(FileLayout):
                 ledger.note(
                     f"words from whose start {language!r} was removed", sum(map(len, group))
                 )
-            rows = [_conll_row(path, lines, word_at, tag_at, language) for lines in group]
+            rows = []
+            for lines in group:
+                words = tuple(line.cells[word_at].removeprefix(language) for line in lines)
+                tags = tuple(line.cells[tag_at] for line in lines)
+                rows.append(_tagged_row(path, *joined(words), words, tags, lines))
             yield Table(
                 path,
                 ("tokens", "tags"),
@@ -106,7 +110,7 @@ class ConllU(FileLayout):
                 words, text, offsets = _placed(path, lines, ledger)
                 forms = tuple(line.cells[1] for line in words)
                 tags_of_words = tuple(line.cells[column] for line in words)
-                rows.append(_tagged_row(path, text, forms, offsets, tags_of_words, words))
+                rows.append(_tagged_row(path, text, offsets, forms, tags_of_words, words))
             yield Table(
                 path,
                 ("tokens", "tags"),
@@ -126,18 +130,11 @@ def looks_like_conll(text: str) -> bool:
     return grouped and 2 <= width <= 20 and times > 0.5 * widths.total()
 
 
-def _conll_row(path: Path, lines: list[Line], word_at: int, tag_at: int, language: str) -> Row:
-    words = tuple(line.cells[word_at].removeprefix(language) for line in lines)
-    tags = tuple(line.cells[tag_at] for line in lines)
-    text, offsets = joined(words)
-    return _tagged_row(path, text, words, offsets, tags, lines)
-
-
 def _tagged_row(
     path: Path,
     text: str,
-    words: tuple[str, ...],
     offsets: tuple[tuple[int, int], ...],
+    words: tuple[str, ...],
     tags: tuple[str, ...],
     lines: Sequence[Line],
 ) -> Row:
