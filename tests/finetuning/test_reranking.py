@@ -17,7 +17,7 @@ from bertsmith.tasks.evaluate import evaluate
 from bertsmith.tasks.read import open_data, read_data
 from bertsmith.tasks.registry import task_named, task_of
 from bertsmith.tasks.reranking.reading import Passages
-from bertsmith.tasks.reranking.training import RULES, with_others
+from bertsmith.tasks.reranking.task import RULES, with_others
 from bertsmith.tasks.task import Prediction
 from finetuning.conftest import CITIES, FAST, OTHERS, Write
 from finetuning.test_words import opened

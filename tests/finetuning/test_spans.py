@@ -15,8 +15,7 @@ from bertsmith.finetuning.batches import batch_of
 from bertsmith.tasks.evaluate import evaluate
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named, task_of
-from bertsmith.tasks.spans.task import best_window
-from bertsmith.tasks.spans.training import ABSENT, DEPTH, _turned, span_scores
+from bertsmith.tasks.spans.task import ABSENT, DEPTH, _turned, best_window, span_scores
 from finetuning.conftest import CITIES, FAST, Write, labelled
 from finetuning.test_words import opened
 from tasks.models import Made

@@ -1,23 +1,256 @@
-"""Spans: labelled parts of a text that may overlap or lie in one another."""
+"""Spans: labelled parts of a text that may overlap or lie in one another.
 
+Spans of words are scored by their first and last word, for every type. A token has 2 × DEPTH +
+2 × types outputs of the tagging head: a query and a key, and for every type how likely a span of it
+begins or ends here. The score of a span is the product of the query of its first word and the key
+of its last word, both rotated by their positions, plus the begin of the first and the end of the
+last word (Su et al. 2022, efficient GlobalPointer). Scores above 0 are predicted.
+"""
+
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from math import inf
 from types import MappingProxyType
-from typing import Annotated, Any, overload
+from typing import Annotated, Any, NamedTuple, overload
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from bertsmith.batch import Batch
+from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
 from bertsmith.infer.run import Steps
+from bertsmith.infer.spans import words
 from bertsmith.infer.windows import Window
+from bertsmith.ledger import Ledger
+from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.spans.reading import READING, Spanned
-from bertsmith.tasks.spans.training import SpansTraining, Word, inside, span_scores, words_of
 from bertsmith.tasks.tagging.task import Entities, Entity, EntityTask
 from bertsmith.tasks.task import Prediction
+from bertsmith.tasks.training import (
+    ABSENT,
+    Sample,
+    Targets,
+    TaskOptions,
+    Training,
+    TrainingItem,
+    label_config,
+    sequence_starts,
+    zero_padded,
+)
 from bertsmith.tasks.use import Askable, Call, RequestBody, Several, Texts, form, listed
+from bertsmith.tokenizer import Encoding
+
+DEPTH = 64  # numbers of a query or a key
+MOST = 62  # words of a span: widths are bits of a whole number
+LEAST = 8  # words of a span that are tried, however short those of the training file are
+
+Place = tuple[int, int, int]  # the first word of a span, the last or its width, and the type
+
+
+class Word(NamedTuple):
+    """A word: its first and last token, and where it begins and ends in the text."""
+
+    first: int
+    last: int
+    start: int
+    end: int
+
+
+def words_of(text: str, encoding: Encoding) -> list[Word]:
+    """The words of a text, with the tokens that spell them."""
+    spelled = []
+    for first, start, end in words(text, encoding):
+        last = first
+        while last + 1 < len(encoding) and encoding.offsets[last + 1][0] < end:
+            last += 1
+        spelled.append(Word(first, last, start, end))
+    return spelled
+
+
+class Inside(NamedTuple):
+    """The words of a text that are whole in a window: their numbers and their rows."""
+
+    numbers: list[int]
+    firsts: list[int]
+    lasts: list[int]
+
+
+def inside(window: Window, spelled: Sequence[Word]) -> Inside:
+    """The words in a window."""
+    shift = window.first - window.tokens.start
+    numbers = [
+        number
+        for number, word in enumerate(spelled)
+        if word.first in window.tokens and word.last in window.tokens
+    ]
+    firsts = [spelled[number].first + shift for number in numbers]
+    return Inside(numbers, firsts, [spelled[number].last + shift for number in numbers])
+
+
+def span_scores(
+    outputs: Tensor, firsts: Tensor, lasts: Tensor, owners: Tensor, types: int, width: int
+) -> Tensor:
+    """Scores (words, width, types) of the spans of 1 to `width` words that begin at each word.
+
+    `outputs` has a row for each token; the words' rows are `firsts` and `lasts`, and `owners` says
+    which sequence a word is in. What would end in another sequence has the score ABSENT.
+    """
+    count = len(firsts)
+    begins, ends = outputs[firsts], outputs[lasts]
+    places = torch.arange(count, device=outputs.device)
+    query, key = (_turned(x, places) for x in (begins[:, :DEPTH], ends[:, DEPTH : 2 * DEPTH]))
+    ahead = places[:, None] + torch.arange(width, device=outputs.device)
+    reach = ahead.clamp(max=count - 1)
+    alike = torch.einsum("nd,nwd->nw", query, key[reach]) / math.sqrt(DEPTH)
+    first, last = begins[:, 2 * DEPTH : 2 * DEPTH + types], ends[:, 2 * DEPTH + types :]
+    scores = alike[:, :, None] + first[:, None, :] + last[reach]
+    there = (ahead < count) & (owners[reach] == owners[:, None])
+    return torch.where(there[:, :, None], scores, ABSENT)
+
+
+def _turned(rows: Tensor, places: Tensor) -> Tensor:
+    """Vectors turned by their places, so that products depend on the distance (rotary)."""
+    half = DEPTH // 2
+    rates = 10_000 ** -(torch.arange(half, device=rows.device) / half)
+    angles = places[:, None] * rates
+    cos, sin = angles.cos(), angles.sin()
+    left, right = rows[:, :half], rows[:, half:]
+    return torch.cat([left * cos - right * sin, left * sin + right * cos], -1)
+
+
+class SpansTraining(Training):
+    """Every span of every type is to have a score above 0, all others below (Su et al. 2022)."""
+
+    head = "tag"
+    each_token = True
+
+    def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
+        super().__init__(dataset, options)
+        if not self.labels:
+            raise BertsmithError(f"{dataset.path}: contains no spans to learn")
+        # Words between spaces: tokenizers find at least as many, so there is room for more.
+        longest = max(
+            len(one.text[start:end].split())
+            for one in dataset.gold()
+            for start, end, _ in one.spans
+        )
+        self.width = min(MOST, max(LEAST, 2 * longest))
+
+    def config_changes(self) -> dict[str, Any]:
+        """The types, the longest span, and names for all outputs."""
+        names = [f"{what} {n}" for what in ("query", "key") for n in range(DEPTH)]
+        names += [f"{what} {name}" for what in ("begin", "end") for name in self.labels]
+        changes = label_config(names, None)
+        return {**changes, "span_types": list(self.labels), "span_width": self.width}
+
+    def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
+        """An item for each window: its words, and the spans that are whole in it."""
+        windower, samples = self.windower(bert), []
+        encoded = bert.encode([example.text for example in examples])
+        for number, (example, encoding) in enumerate(zip(examples, encoded, strict=True)):
+            spelled = words_of(example.text, encoding)
+            gold = self.in_words(spelled, example.spans, bert.ledger)
+            items = []
+            for window in windower.single(number, encoding.ids):
+                own = inside(window, spelled)
+                if own.numbers:
+                    items.append(TrainingItem((window,), (own, self.marks(own, gold))))
+            if items:
+                samples.append(tuple(items))
+        return samples
+
+    def in_words(
+        self, spelled: Sequence[Word], spans: Sequence[tuple[int, int, str]], ledger: Ledger
+    ) -> list[tuple[int, int, int]]:
+        """Spans as (first word, last word, type); what words cannot say is noted."""
+        spans_in_words = []
+        for start, end, label in spans:
+            touched = [n for n, word in enumerate(spelled) if word.end > start and word.start < end]
+            if not touched:
+                ledger.note("entities in which the tokenizer sees no word, not trained on")
+            elif len(touched) > self.width:
+                ledger.note(f"entities of more than {self.width} words, not trained on")
+            else:
+                exact = spelled[touched[0]].start == start and spelled[touched[-1]].end == end
+                ledger.note("entities that end inside a word, trained on as whole words", not exact)
+                spans_in_words.append((touched[0], touched[-1], self.index[label]))
+        return spans_in_words
+
+    def marks(self, own: Inside, gold: Sequence[Place]) -> list[Place]:
+        """The spans in a window: the row of the first word, the width from 0, the type."""
+        rows = {number: row for row, number in enumerate(own.numbers)}
+        return [
+            (rows[first], last - first, kind)
+            for first, last, kind in gold
+            if first in rows and last in rows
+        ]
+
+    def targets(self, items: Sequence[TrainingItem]) -> Targets:
+        """Rows and owners of words (M,), their spans as bits (M, types), windows' weights (N,)."""
+        firsts, lasts, owners = (list[int]() for _ in range(3))
+        bits = []
+        for number, (start, item) in enumerate(zip(sequence_starts(items), items, strict=True)):
+            own, marks = item.target
+            firsts += [start + row for row in own.firsts]
+            lasts += [start + row for row in own.lasts]
+            owners += [number] * len(own.firsts)
+            mask = [[0] * len(self.labels) for _ in own.firsts]
+            for row, width, kind in marks:
+                mask[row][kind] |= 1 << width
+            bits += mask
+        return {
+            "firsts": torch.tensor(firsts),
+            "lasts": torch.tensor(lasts),
+            "owners": torch.tensor(owners),
+            "spans": torch.tensor(bits),
+            "weights": torch.tensor([item.weight for item in items]),
+        }
+
+    def padded(self, targets: Targets, sequences: int, tokens: int) -> Targets:
+        """As many words as tokens; those that are added belong to the last filler."""
+        words = len(targets["firsts"])
+        padded = {
+            name: zero_padded(rows, tokens) for name, rows in targets.items() if name != "weights"
+        }
+        padded["owners"][words:] = sequences - 1
+        return {**padded, "weights": zero_padded(targets["weights"], sequences)}
+
+    def scores(self, outputs: Tensor, targets: Targets) -> Tensor:
+        """The scores of all spans of a batch (M, width, types)."""
+        firsts, lasts, owners = (targets[name] for name in ("firsts", "lasts", "owners"))
+        return span_scores(outputs, firsts, lasts, owners, len(self.labels), self.width)
+
+    def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+        """For every window and type: log(1 + Σ e^-score of spans) + log(1 + Σ e^score of rest)."""
+        scores = self.scores(outputs, targets)
+        widths = torch.arange(self.width, device=scores.device)[:, None]
+        gold = (targets["spans"][:, None, :] >> widths) & 1 > 0
+        right = _over(torch.where(gold, -scores, ABSENT), targets)
+        wrong = _over(torch.where(gold, ABSENT, scores), targets)
+        return ((right + wrong).sum(-1) * targets["weights"]).sum()
+
+    def soft_loss(
+        self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
+    ) -> Tensor:
+        """Binary cross entropy with the teacher's scores, summed over the spans of a window."""
+        student, teacher = (self.scores(x, targets) for x in (outputs, targets["teacher"]))
+        goal = (teacher / temperature).sigmoid()
+        warm = student / temperature
+        loss = F.binary_cross_entropy_with_logits(warm, goal, reduction="none").sum((1, 2))
+        return (loss * targets["weights"][targets["owners"]]).sum() * temperature**2
+
+
+def _over(scores: Tensor, targets: Targets) -> Tensor:
+    """log(1 + Σ e^score) over the spans of every window (N, types)."""
+    owners = targets["owners"][:, None].expand(-1, scores.shape[2])
+    start = scores.new_zeros(len(targets["weights"]), scores.shape[2])
+    most = start.scatter_reduce(0, owners, scores.detach().amax(1), "amax")  # at least 0
+    rest = (scores - most.gather(0, owners)[:, None, :]).exp().sum(1)
+    return most + (start.scatter_add(0, owners, rest) + (-most).exp()).log()
+
 
 Found = list[tuple[int, int, int, float]]  # first word, last word, type and probability
 
@@ -71,8 +304,8 @@ def best_window(windows: Sequence[range], tokens: range, length: int) -> range:
     """Of the windows that hold a span whole, the one in which it is furthest from a cut."""
 
     def space(window: range) -> float:
-        left = tokens.start - window.start if window.start else inf
-        return min(left, window.stop - tokens.stop if window.stop < length else inf)
+        left = tokens.start - window.start if window.start else math.inf
+        return min(left, window.stop - tokens.stop if window.stop < length else math.inf)
 
     complete = [one for one in windows if one.start <= tokens.start and tokens.stop <= one.stop]
     return max(complete, key=space)
