@@ -15,7 +15,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.metrics.schemes import chunks
 from bertsmith.tasks.read import read_data
-from bertsmith.tasks.tagging.characters import read_spans, spans_record, tags_of_spans
+from bertsmith.tasks.tagging.examples import read_spans, spans_record, tags_of_spans
 
 TEXT = "Ada Lovelace met Charles in London."
 SPANS = [[0, 12, "PER"], [17, 24, "PER"], [28, 34, "LOC"]]

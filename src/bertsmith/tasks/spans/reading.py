@@ -13,8 +13,7 @@ from bertsmith.numbers import parse_whole
 from bertsmith.tasks.cells import TEXT, TEXTLESS, TextReading
 from bertsmith.tasks.labelling import MarkSpans
 from bertsmith.tasks.reading import OneText, Rows, TaskExample, TaskGuess
-from bertsmith.tasks.tagging.characters import CharacterSpan, read_spans
-from bertsmith.tasks.tagging.examples import joined
+from bertsmith.tasks.tagging.examples import CharacterSpan, joined, read_spans
 from bertsmith.tasks.tagging.reading import spans_column
 
 

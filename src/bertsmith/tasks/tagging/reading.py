@@ -12,9 +12,15 @@ from bertsmith.errors import BertsmithError, setting
 from bertsmith.tasks.cells import TEXT, TEXTLESS, TextReading, class_names, label_cell
 from bertsmith.tasks.labelling import MarkSpans
 from bertsmith.tasks.reading import Rows, TaskGuess
-from bertsmith.tasks.tagging.characters import SPAN_FORMATS, predicted_spans, read_spans
 from bertsmith.tasks.tagging.conll import Conll, ConllU
-from bertsmith.tasks.tagging.examples import Annotated, Tagged, joined
+from bertsmith.tasks.tagging.examples import (
+    SPAN_FORMATS,
+    Annotated,
+    Tagged,
+    joined,
+    predicted_spans,
+    read_spans,
+)
 
 WORDLESS = "sentences without words, left out"
 BROKEN = 0.01  # the share of entities with a wrong tag before training suffers

@@ -24,8 +24,7 @@ from bertsmith.pages.results import marked_text
 from bertsmith.tasks.classifying import softmax
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reading import TextExample
-from bertsmith.tasks.tagging.characters import CharacterSpan, tags_of_spans
-from bertsmith.tasks.tagging.examples import Annotated, Tagged
+from bertsmith.tasks.tagging.examples import Annotated, CharacterSpan, Tagged, tags_of_spans
 from bertsmith.tasks.tagging.reading import READING
 from bertsmith.tasks.task import Display, DisplayText, Mark, Prediction, Rows, Scorer, Task, Values
 from bertsmith.tasks.training import (
