@@ -70,7 +70,7 @@ class TextReading(Reading):
         return columns if self.pairs else single(rows.finder, columns)
 
     def inputs(self, rows: Rows) -> list[Any | None]:
-        """A text or pair for each row; a prediction for a blank text would say nothing."""
+        """A text or pair for each row; None for blank texts, which have no useful prediction."""
         columns = self.input_columns(rows)
         examples: list[Any | None] = []
         for row, where in rows:
@@ -89,7 +89,7 @@ class TextReading(Reading):
 
 
 class TextColumns(NamedTuple):
-    """The columns of one text or two; WiC's has the word that it asks about before the first."""
+    """The columns of a text or a pair; WiC's target word is put before the first text."""
 
     text: str
     pair: str | None = None
@@ -133,7 +133,7 @@ def single(finder: Finder, columns: TextColumns) -> TextColumns:
 
 
 def label_column(finder: Finder) -> str | None:
-    """The column of labels; `answer` too, where it says yes or no (as BoolQ's does)."""
+    """The column of labels, or `answer` if it holds yes and no (BoolQ)."""
     column, answer = finder.known("label"), finder.by_plain.get("answer")
     if column is None and answer and says_yes_or_no(finder.table, answer):
         column = finder.note("label", answer)
@@ -195,7 +195,7 @@ def label_cell(value: Any, where: Where, column: str, classes: Sequence[str] | N
 
 
 def class_cell(value: Any, where: Where, column: str, classes: Sequence[str] | None) -> str | None:
-    """A label; none where it says that there is none, unless that is the name of a class."""
+    """A label; None for spellings of a missing value, unless a class has that name."""
     name = label_cell(value, where, column, classes)
     return None if name in ABSENT and name not in (classes or ()) else name
 
@@ -213,7 +213,7 @@ def column_texts(row: Row, columns: Sequence[str], where: Where) -> list[str]:
 
 
 def class_names(rows: Rows, column: str | None) -> Sequence[str] | None:
-    """The names of a column's numbers: as given, or as the file itself says."""
+    """The class names of a column's numbers: as given, or from the file."""
     return rows.names or (rows.table.classes.get(column) if column else None)
 
 

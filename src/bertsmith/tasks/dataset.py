@@ -21,7 +21,7 @@ class Dataset(Generic[Kind]):
     examples: list[Kind]
     columns: dict[str, str] = field(default_factory=dict)  # role → column
     guessed: str = ""  # why this task, where none was given
-    scheme: str | None = None  # of tags that spell entities
+    scheme: str | None = None  # tagging scheme of entity tags, such as bio
     ledger: Ledger = field(default_factory=Ledger)  # what was left out or changed in reading
     unused: tuple[str, ...] = ()  # columns that were not read
     alternatives: tuple[str, ...] = ()  # those of them that could be the label or the score

@@ -73,7 +73,7 @@ def unit_vectors(vectors: Vectors) -> Vectors:
 
 
 class EmbedRequest(RequestBody):
-    """Texts to embed; None: as the settings in the model's directory say."""
+    """Texts to embed; None: the settings in the model's directory."""
 
     inputs: Texts
     pooling: Literal["mean", "cls"] | None = None

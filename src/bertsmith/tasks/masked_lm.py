@@ -160,7 +160,7 @@ def grouped(items: Iterable[Item], limit: int, size: Callable[[Item], int]) -> I
 
 
 def _windows(bert: LoadedModel, texts: Iterable[str], seen: dict[str, int]) -> Iterator[Window]:
-    """All texts as windows that do not overlap; counts what it has seen."""
+    """All texts as windows that do not overlap; adds to the counts in `seen`."""
     room = bert.windower().limit - bert.tokenizer.special_count()
     number = 0
     for some in grouped(texts, CHARACTERS, len):

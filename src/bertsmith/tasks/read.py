@@ -211,7 +211,7 @@ class Data:
 
 
 def guess(table: Table, given: Mapping[str, str]) -> tuple[Reading, str]:
-    """The task that a table is likeliest meant for, and why: every task is asked."""
+    """The likeliest task of a table among all tasks, and why."""
     if table.task:
         return reading_named(table.task), "the file says so"
     roles = known_roles()
@@ -232,7 +232,7 @@ def guess(table: Table, given: Mapping[str, str]) -> tuple[Reading, str]:
 
 
 def accepted(table: Table, ledger: Ledger) -> tuple[Table, str]:
-    """The rows that an annotator accepted, and the column that says so, if there is one."""
+    """The rows that an annotator accepted, and the column of decisions, if there is one."""
     decisions = {row.cells.get(DECISION) for row in table.rows if DECISION in table.names}
     if not decisions or not decisions <= {"accept", "reject", "ignore"}:
         return table, ""
@@ -241,7 +241,7 @@ def accepted(table: Table, ledger: Ledger) -> tuple[Table, str]:
     return replace(table, rows=rows), DECISION
 
 
-# ------------------------------------------------------------------ what all tasks know
+# ------------------------------------------------------------------ roles and formats of all tasks
 
 
 def known_roles() -> dict[str, tuple[str, ...]]:

@@ -37,7 +37,7 @@ class TaskExample:
 
     @property
     def labelled(self) -> bool:
-        """Does the file say what is right?"""
+        """Does it have a label?"""
         return self.gold is not None
 
     @property
@@ -93,7 +93,7 @@ class Rows:
     finder: Finder
     ledger: Ledger
     names: Sequence[str] | None = None  # of labels that are numbers from 0
-    scheme: str | None = None  # found in reading: of tags that spell entities
+    scheme: str | None = None  # tagging scheme of entity tags, detected in reading
 
     def __iter__(self) -> Iterator[tuple[Row, Where]]:
         """Every row with its place."""

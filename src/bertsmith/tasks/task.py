@@ -173,7 +173,7 @@ class Task(Use):
         return [self.with_prediction(*pair) for pair in pairs]
 
     def scheme(self, labels: Sequence[str]) -> str | None:
-        """Return the scheme of labels that spell entities."""
+        """Return the tagging scheme of labels that are entity tags."""
         return None
 
     # ------------------------------------------------------------------ predicting

@@ -198,7 +198,7 @@ def sequence_starts(items: Sequence[TrainingItem]) -> list[int]:
 
 
 def class_weights(option: str, labels: Sequence[str], seen: Iterable[str]) -> list[float]:
-    """A weight for each label: 1 by default, balanced, or as `name=weight,...` says.
+    """A weight for each label: 1 by default, balanced, or as given by `name=weight,...`.
 
     Balanced weights make all classes count the same in sum, as in scikit-learn.
     """

@@ -33,7 +33,7 @@ class TaskResult:
 
 
 class RequestBody(BaseModel):
-    """What a use is asked: the body of its route. Unknown keys are an error.
+    """The request of a use: the body of its route. Unknown keys are an error.
 
     The playground has a form for a use with entries that are described by `form`.
     """

@@ -40,7 +40,7 @@ class QuestionExample(TaskExample):
     id: str
     question: str
     passage: str
-    answers: tuple[Span, ...] | None  # None: the file does not say; (): it cannot be answered
+    answers: tuple[Span, ...] | None  # None: not in the file; (): it cannot be answered
     title: str
     where: Where
 

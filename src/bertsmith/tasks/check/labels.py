@@ -8,7 +8,7 @@ from itertools import takewhile
 from bertsmith.tasks.check.findings import Finding, Splits, finding
 
 FEW = 5  # examples of a label below which little can be learned
-LOPSIDED = 0.9  # the share of one label above which accuracy says little
+LOPSIDED = 0.9  # the fraction of one label above which accuracy is misleading
 SHORTEST, LONGEST = 5, 60  # letters of labels that may be misspelled
 RARER = 10  # how many times the examples of a misspelled label the right one has
 PLACEHOLDERS = {"na", "n.a.", "none", "nil", "-", "--", "?", ".", "missing", "todo", "tbd"}
@@ -39,7 +39,7 @@ def missing(splits: Splits) -> Iterator[Finding]:
 
 
 def placeholders(splits: Splits) -> Iterator[Finding]:
-    """Labels that may stand for a missing one."""
+    """Labels that may be spellings of a missing value."""
     for name, dataset in splits.items():
         if dataset.reading.classes:
             for label in dataset.labels:

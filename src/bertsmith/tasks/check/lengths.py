@@ -13,7 +13,7 @@ from bertsmith.tasks.dataset import Dataset
 from bertsmith.tokenizer import Tokenizer
 from bertsmith.tokenizer.scripts import UNSPACED
 
-FEW_WORDS = 20  # below which shares of words say little
+FEW_WORDS = 20  # below which fractions of words are unreliable
 UNKNOWN = 0.02  # the share of unknown tokens above which the tokenizer does not fit
 SHATTERED = 0.1  # likewise of words in pieces of fewer than two characters
 COMMON = 5000  # different words that are looked at
@@ -21,7 +21,7 @@ SMALL = 1000  # tokens of a vocabulary of letters (proteins, DNA), which shatter
 # The share of plain words in several tokens. English texts have up to 0.33 with vocabularies of
 # English (chats 0.1, film reviews 0.3), texts in other languages 0.63 (French) to 1.
 FOREIGN = 0.5
-ENOUGH, LEARNED = 40, 8000  # words, and tokens of a vocabulary, from which on that share says much
+ENOUGH, LEARNED = 40, 8000  # words, and tokens of a vocabulary, from which on that is reliable
 ALPHABETS = 3  # with a hundredth of the vocabulary each, which make it multilingual
 SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA")  # which one language may mix
 

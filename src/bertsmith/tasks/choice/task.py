@@ -70,7 +70,7 @@ def choose_many(
     results = []
     for group, texts in zip(grouped, choices, strict=True):
         highest = [float("-inf")] * len(texts)
-        for window in group:  # what speaks for a choice may stand in any window
+        for window in group:  # the evidence for a choice may be in any window
             highest[window.number] = max(highest[window.number], float(next(scores)))
         probabilities = torch.tensor(highest).softmax(0).tolist()
         best = max(range(len(texts)), key=probabilities.__getitem__)

@@ -21,7 +21,7 @@ from bertsmith.tasks.reading import Rows, TaskGuess, TextExample
 class Labelled(TextExample):
     """A text, or a pair of texts, of one class."""
 
-    label: str | None  # None: the file does not say
+    label: str | None  # None: not in the file
     where: Where
 
     @property
@@ -69,7 +69,7 @@ class ClassificationReading(TextReading):
             label = None
             if column is not None and not hidden:
                 label = class_cell(row.cells.get(column), where, column, classes)
-            if agreed and label == "-":  # so SNLI and MNLI say that people disagreed
+            if agreed and label == "-":  # in SNLI and MNLI: annotators disagreed
                 rows.ledger.note("rows without a majority label (-), left out")
                 continue
             both = texts.read(row, where)

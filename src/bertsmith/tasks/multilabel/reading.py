@@ -24,7 +24,7 @@ BINARY = {"0", "1", "0.0", "1.0", "True", "False"}
 class MultiLabelled(TextExample):
     """A text, or a pair, to which any number of labels apply."""
 
-    labels: tuple[str, ...] | None  # None: the file does not say; (): none applies
+    labels: tuple[str, ...] | None  # None: not in the file; (): none applies
     where: Where
 
     @property

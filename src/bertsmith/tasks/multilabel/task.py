@@ -85,7 +85,7 @@ class MultilabelTask(LabelTask):
     baseline = "words"
 
     def fits(self, checkpoint: Checkpoint) -> bool:
-        """Does config.json say so?"""
+        """Is it a multi-label model by config.json?"""
         problem = checkpoint.settings.get("problem_type")
         return super().fits(checkpoint) and problem == "multi_label_classification"
 

@@ -95,7 +95,7 @@ class RegressionTask(LabelTask):
     options = frozenset({"both_orders"})
 
     def fits(self, checkpoint: Checkpoint) -> bool:
-        """Does config.json say so, or is there a single output?"""
+        """Is it a regression model by config.json, or has it a single output?"""
         problem = checkpoint.settings.get("problem_type")
         single = len(checkpoint.labels) == 1 and problem != "multi_label_classification"
         return super().fits(checkpoint) and (problem == "regression" or single)

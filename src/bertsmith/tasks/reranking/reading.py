@@ -19,7 +19,7 @@ class Passages(TaskExample):
 
     query: str
     passages: tuple[str, ...]
-    grades: tuple[float, ...] | None  # None: the file does not say
+    grades: tuple[float, ...] | None  # None: not in the file
     where: Where
 
     @property

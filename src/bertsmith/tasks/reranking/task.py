@@ -45,7 +45,7 @@ from bertsmith.tasks.training import (
 from bertsmith.tasks.use import Askable, Call, PairScores, RequestBody, TaskResult, form
 
 LOSSES = ("listwise", "pairwise", "pointwise")
-DRAWN = 4  # passages of other queries beside a query that has no passage to tell apart
+DRAWN = 4  # passages of other queries added to a query whose passages have equal grades
 # As sentence-transformers' CrossEncoder writes it: its scores are probabilities, as ours are.
 CROSS_ENCODER = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
 

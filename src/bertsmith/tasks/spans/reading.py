@@ -50,7 +50,7 @@ class SpansReading(TextReading):
     )
 
     def suits(self, finder: Finder) -> TaskGuess | None:
-        """Tables with spans that tags cannot say; the others are for tagging, which is faster."""
+        """Tables with spans that tags cannot express; others are for tagging, which is faster."""
         column, what = spans_column(finder), "texts"
         if column is None and (column := _word_spans(finder)):
             what = "words"
@@ -104,7 +104,7 @@ def overlaps(spans: Sequence[tuple[int, int]]) -> bool:
 
 
 def _borders(value: Any) -> list[tuple[int, int]]:
-    """Where the spans of a cell begin and end; nothing where that cannot be told."""
+    """The start and end of each span of a cell; values without both are skipped."""
     borders = []
     for one in value if isinstance(value, list | tuple) else ():
         if isinstance(one, dict):

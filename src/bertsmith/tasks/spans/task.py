@@ -165,7 +165,7 @@ class SpansTraining(Training):
     def in_words(
         self, spelled: Sequence[Word], spans: Sequence[tuple[int, int, str]], ledger: Ledger
     ) -> list[tuple[int, int, int]]:
-        """Spans as (first word, last word, type); what words cannot say is noted."""
+        """Spans as (first word, last word, type); those that words cannot express are noted."""
         spans_in_words = []
         for start, end, label in spans:
             touched = [n for n, word in enumerate(spelled) if word.end > start and word.start < end]

@@ -1,1 +1,1 @@
-"""A tag for every word, and the entities that tags spell."""
+"""A tag for every word, and entities from BIO tags."""

@@ -291,7 +291,7 @@ def _placed(
             spelled = "".join(part.cells[1] for part in parts) == line.cells[1]
             if not spelled:
                 ledger.note("multiword tokens read as separate words")
-            # A space comes after each of the words, unless they spell the token as it is.
+            # A space follows each of the words, unless together they spell the token.
             inside = [not spelled] * (len(parts) - 1) + [_space(line)][: len(parts)]
             continue
         spaces.append(inside.pop(0) if inside else _space(line))

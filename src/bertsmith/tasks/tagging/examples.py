@@ -57,7 +57,7 @@ class Annotated(OneText):
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The tags that its spans may need, whatever the words of a model are."""
+        """The tags that its spans may need, however a model splits the text into words."""
         if self.spans is None:
             return ()
         return ("O", *(f"{mark}-{label}" for _, _, label in self.spans for mark in "BI"))
@@ -66,7 +66,7 @@ class Annotated(OneText):
 def joined(
     words: tuple[str, ...], spaces: tuple[bool, ...] | None = None
 ) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """Words as a text, with a space after each (or after those that say so), and their offsets."""
+    """Words joined to a text, with a space after each (or where `spaces` is true), and offsets."""
     parts: list[str] = []
     offsets = []
     place = 0
@@ -109,7 +109,7 @@ def read_spans(
 def tags_of_spans(
     offsets: Sequence[tuple[int, int]], spans: Sequence[CharacterSpan], ledger: Ledger
 ) -> tuple[str, ...]:
-    """BIO tags of words, given by their characters; the entities that tags cannot say are noted.
+    """BIO tags of words, given by their characters; entities that tags cannot express are noted.
 
     A span takes every word that it touches. Of spans that share a word, the longest is kept.
     """

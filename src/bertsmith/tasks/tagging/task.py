@@ -1,4 +1,4 @@
-"""Tagging: a tag for every word, and the entities that tags spell."""
+"""Tagging: a tag for every word, and entities from BIO tags."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -431,7 +431,7 @@ class TaggingTask(EntityTask):
         return rows
 
     def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
-        """Entity F1 where tags spell entities, else accuracy; annotated spans have no tags."""
+        """Entity F1 for entity tags, else accuracy; annotated spans have no tags."""
         if isinstance(dataset.examples[0], Annotated):
             return ("f1", "precision", "recall")
         return ("f1", "precision", "recall", "accuracy") if dataset.scheme else ("accuracy",)
@@ -448,10 +448,10 @@ class TaggingTask(EntityTask):
         return sum(same) / max(1, len(same))
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
-        """Entity F1, precision and recall where tags spell entities; accuracy of tags."""
+        """Entity F1, precision and recall for entity tags; accuracy of tags."""
         if isinstance(dataset.examples[0], Annotated):
             return super().score(dataset, values, bert)
-        # A file may hold no entity at all: then the labels of the model say whether tags spell any.
+        # A file may have no entities: then the model's labels show whether they are entity tags.
         known = () if bert is None else bert.checkpoint.labels
         spelled = dataset.scheme is not None or spells_entities(known)
         return tag_scores([example.tags for example in dataset.examples], values, spelled)

@@ -84,7 +84,7 @@ def described_labels(labels: Labels) -> dict[str, str]:
 
 
 def way_of(bert: LoadedModel, asked: str | None = None) -> str:
-    """The way that was asked for, or the first that the model can: entailment, masks, vectors."""
+    """The requested way, or the first that the model supports: entailment, masks, vectors."""
     needs = {
         "entailment": ("a label entailment", _entailing(bert) is not None),
         "masks": ("a masked-LM head", "masked_lm" in bert.model.heads),
