@@ -11,7 +11,7 @@ from typing import Any
 
 from bertsmith.distilling.pretraining import distill_text, is_corpus, taught_recipe
 from bertsmith.distilling.result import DistillationResult, rows, write_distilled
-from bertsmith.distilling.speed import compare_speed, random_texts, size_of
+from bertsmith.distilling.speed import compare_speed, copied, random_texts, size_of
 from bertsmith.distilling.static import WIDTH, Projection, to_static, token_frequencies
 from bertsmith.distilling.task import (
     STATIC,
@@ -26,7 +26,6 @@ from bertsmith.files import writing
 from bertsmith.finetuning.defaults import chosen_settings, default_settings, with_metric
 from bertsmith.finetuning.history import TrainingCallback
 from bertsmith.finetuning.plan import TrainingPlan, logs_of
-from bertsmith.finetuning.result import TrainingRun
 from bertsmith.finetuning.run import carry_out
 from bertsmith.finetuning.settings import RunSettings, settings_for
 from bertsmith.finetuning.trials import model_sum
@@ -44,6 +43,7 @@ from bertsmith.tasks.splits import Splits
 from bertsmith.tasks.task import Task
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.loggers import LoggerNames
+from bertsmith.train.recipe import Recipe
 
 RATE = 0.01  # learning rate of static vectors that are tuned on text
 
@@ -80,56 +80,65 @@ def distill(
     own = picked(DistillationSettings, given)
     logged = {"log": log, "place": logs_of(log, out)}
     if own.recipe is not None or is_corpus(data):
-        if out is None or data is None or own.to == "static":
-            raise BertsmithError(
-                f"a recipe needs a corpus that `bertsmith prepare` wrote, and {setting('out')}"
-            )
-        scored = own.dev is not None or own.test is not None
-        if given or scored or own.learn is not None:
-            example = setting("changes", ["train.steps=100"], "--set train.steps=100")
-            names = ", ".join([*given, *["dev or test"] * scored]) or "learn"
-            raise BertsmithError(f"a recipe sets {names}: change its keys with {example}")
-        changes, student, layers = own.changes or (), own.student, own.layers
-        made = taught_recipe(teacher, data, own.recipe, changes, student=student, layers=layers)
-        return distill_text(made, Path(out), resume=resume, show=own.show, log=log)
+        recipe = _recipe(teacher, data, out, own, given)
+        return distill_text(recipe, Path(str(out)), resume=resume, show=own.show, log=log)
     if own.changes:
         raise BertsmithError(
             f"{setting('changes', option='--set')} is for a recipe, which needs a prepared corpus"
         )
     if data is None and own.to != "static":
         raise BertsmithError(f"give texts to learn from: a file, or {STATIC}, which needs none")
-    if out is not None:
-        check_out(out, overwrite, resume)
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        check_out(folder, overwrite, resume)
     ranks = Ranks(pick_device(device))
     with ranks.process_group():
-        opened = _opened(teacher, ranks, dtype if own.to == "static" and data is None else None)
+        bert = _opened(teacher, ranks, dtype if own.to == "static" and data is None else None)
         if dtype != "float32" and data is not None:
             given["dtype"] = dtype  # of the student's training: the teacher's outputs stay exact
-        place = None if out is None else Path(out)
-        cache = None if place is None else PartialFolder.of(place).folder
+        cache = None if folder is None else PartialFolder.of(folder).folder
         if own.cache is not None:
             cache = Path(own.cache)
             with writing(cache):
                 cache.mkdir(parents=True, exist_ok=True)
-        asked = Asked(teacher, opened, data, own, reading or {}, ranks, watch, cache, given, logged)
+        job = DistillationJob(
+            teacher, bert, data, own, reading or {}, ranks, watch, cache, given, logged
+        )
         if own.to == "static":
             if own.layers is not None or own.student is not None:
                 names = f"{setting('layers')} or {setting('student')}"
                 raise BertsmithError(f"{STATIC} cannot be combined with {names}")
-            return asked.static(place, overwrite, resume)
-        chosen, task = Student.of(opened, teacher, own.student, own.layers), task_of(opened)
+            return job.static(folder, overwrite, resume)
+        student, task = Student.of(bert, teacher, own.student, own.layers), task_of(bert)
         if (own.learn or ("vectors" if task.head is None else "task")) == "vectors":
-            plan = asked.vectors(chosen)
+            plan = job.vectors(student)
         elif own.also or own.pieces or own.width or own.cache:
             raise BertsmithError("also, pieces, width and cache are for learning vectors")
         else:
-            plan = asked.task(chosen, task)
-        return _run(plan, place, overwrite, resume)
+            plan = job.task(student, task)
+        return _run(plan, folder, overwrite, resume)
+
+
+def _recipe(
+    teacher: str | Path, data: Any, out: Any, own: DistillationSettings, given: dict[str, Any]
+) -> Recipe:
+    """The recipe of a student that is pre-trained; settings that recipes have are refused."""
+    if out is None or data is None or own.to == "static":
+        raise BertsmithError(
+            f"a recipe needs a corpus that `bertsmith prepare` wrote, and {setting('out')}"
+        )
+    scored = own.dev is not None or own.test is not None
+    if given or scored or own.learn is not None:
+        example = setting("changes", ["train.steps=100"], "--set train.steps=100")
+        names = ", ".join([*given, *["dev or test"] * scored]) or "learn"
+        raise BertsmithError(f"a recipe sets {names}: change its keys with {example}")
+    changes = own.changes or ()
+    return taught_recipe(teacher, data, own.recipe, changes, student=own.student, layers=own.layers)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a person asks for, and the teacher opened."""
+class DistillationJob:
+    """What is to be distilled and how, with the teacher opened."""
 
     path: str | Path
     teacher: LoadedModel
@@ -159,9 +168,10 @@ class Asked:
         settings, reasons = chosen_settings(
             student.start, splits, self.given, examples=len(splits.train)
         )
-        pseudo = own.dev is None
-        way = TaskDistillation(self.teacher, student, splits, own.temperature, own.labels, pseudo)
-        return self.plan(way, settings, reasons)
+        distillation = TaskDistillation(
+            self.teacher, student, splits, own.temperature, own.labels, pseudo=own.dev is None
+        )
+        return self.plan(distillation, settings, reasons)
 
     def vectors(
         self, student: Student, project: Any = None, texts: Any = None, **defaults: Any
@@ -185,7 +195,7 @@ class Asked:
         sums = tuple(model_sum(one) for one in (self.path, *further))
         teachers = Teachers((headless(first), *others), own.combine, self.cache, sums)
         static = student.made is not None
-        way = VectorDistillation(
+        distillation = VectorDistillation(
             teachers.models[0],
             student,
             splits,
@@ -196,31 +206,26 @@ class Asked:
             further=further,
             width=None if static else own.width,
         )
-        return self.plan(way, settings.changed(metric=metric))
+        return self.plan(distillation, settings.changed(metric=metric))
 
     def plan(
         self,
-        way: TaskDistillation | VectorDistillation,
+        distillation: TaskDistillation | VectorDistillation,
         settings: RunSettings,
         notes: Sequence[str] = (),
     ) -> TrainingPlan:
         """Fine-tuning in which the student learns from its teacher."""
-
-        def compared(kept: TrainingRun) -> dict[str, Any]:
-            way.teacher.ranks = None  # one process compares them
-            return way.compared(kept)
-
         return TrainingPlan(
-            way.student.start,
-            way.splits,
+            distillation.student.start,
+            distillation.splits,
             settings,
-            learn=way.learn,
-            open=lambda training, one: way.open(training, one, self.ranks.device),
+            learn=distillation.learn,
+            open=lambda training, one: distillation.open(training, one, self.ranks.device),
             ranks=self.ranks,
             watch=self.watch,
             notes=tuple(notes),
-            same=way.same(),
-            compared=compared,
+            same=distillation.same(),
+            compared=lambda kept: distillation.alone().compared(kept),
             **self.logged,
         )
 
@@ -238,12 +243,11 @@ class Asked:
         vectors, projection = to_static(teacher, **sizes, frequencies=counts)
         seconds = round(time.perf_counter() - began, 1)
         if texts is not None:
-            student = Student(self.path, made=lambda: _copied(vectors))
+            student = Student(self.path, made=lambda: copied(vectors, deepcopy(vectors.model)))
             plan = self.vectors(
                 student, _centred(projection), texts, learning_rate=RATE, layer_decay=1.0
             )
             return _run(plan, out, overwrite, resume)
-        teacher.ranks = None  # one process compares them
         content = {
             "kind": "static",
             "about": "static vectors, one for each token, of which a text's vector is the mean",
@@ -271,15 +275,8 @@ def _run(plan: TrainingPlan, out: Path | None, overwrite: bool, resume: bool) ->
 
 def _opened(model: str | Path, ranks: Ranks, dtype: str | None = None) -> LoadedModel:
     """A teacher, in float32 by default, whose work the processes share."""
-    opened = open_model(model, device=ranks.device, dtype=dtype or "float32", progress=False)
-    opened.ranks = ranks
-    return opened
-
-
-def _copied(model: LoadedModel) -> LoadedModel:
-    """The same model with weights of its own."""
-    checkpoint = replace(model.checkpoint, model=deepcopy(model.model))
-    return LoadedModel(checkpoint, model.tokenizer, sentence=model.sentence, progress=False)
+    bert = open_model(model, device=ranks.device, dtype=dtype or "float32", progress=False)
+    return copied(bert, ranks=ranks)
 
 
 def _centred(projection: Projection) -> Callable[[Any], Any]:

@@ -14,6 +14,8 @@ import torch
 
 from bertsmith.examples.draw import bits
 from bertsmith.infer.loaded import LoadedModel
+from bertsmith.model import Model
+from bertsmith.train.distributed import Ranks
 
 ROUNDS = 5  # in which teacher and student take turns, so that both see the same load
 SECONDS = 0.2  # that a model runs in a round, at least
@@ -55,7 +57,10 @@ def compare_speed(
 def _measured(
     teacher: LoadedModel, student: LoadedModel, use: Use, inputs: list[Any], device: str
 ) -> dict[str, Any]:
-    models = [_on(one, device) for one in (teacher, student)]
+    models = [
+        one if one.device.type == device else copied(one, deepcopy(one.model).to(device))
+        for one in (copied(teacher), copied(student))
+    ]
     rates: list[list[float]] = [[], []]
     for model in models:
         use(model, inputs[: 1 + len(inputs) // 8])  # the first pass prepares
@@ -77,12 +82,16 @@ def _measured(
     }
 
 
-def _on(bert: LoadedModel, device: str) -> LoadedModel:
-    """The same model on a device, which shows no progress."""
-    checkpoint = bert.checkpoint
-    if bert.device.type != device:
-        checkpoint = replace(checkpoint, model=deepcopy(bert.model).to(device))
-    return LoadedModel(checkpoint, bert.tokenizer, sentence=bert.sentence, progress=False)
+def copied(
+    bert: LoadedModel, model: Model | None = None, ranks: Ranks | None = None, **changes: Any
+) -> LoadedModel:
+    """The same model, or another one with its tokenizer and pooling, by default for one process.
+
+    `changes` are fields of the checkpoint.
+    """
+    checkpoint = replace(bert.checkpoint, model=model or bert.model, **changes)
+    tokenizer, sentence = bert.tokenizer, bert.sentence
+    return LoadedModel(checkpoint, tokenizer, sentence=sentence, progress=False, ranks=ranks)
 
 
 def random_texts(bert: LoadedModel, count: int = MOST, length: int = LENGTH) -> list[str]:

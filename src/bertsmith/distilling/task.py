@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
 from bertsmith.checkpoint import check_layers, keep_layers, read, read_config, spread_layers
 from bertsmith.distilling.result import rows
 from bertsmith.distilling.soft import SoftTraining, demand_one_output, same_tokens
-from bertsmith.distilling.speed import compare_speed, size_of
+from bertsmith.distilling.speed import compare_speed, copied, size_of
 from bertsmith.errors import BertsmithError, setting
 from bertsmith.finetuning.result import TrainingRun
 from bertsmith.finetuning.settings import RunSettings
@@ -115,6 +115,10 @@ class Distillation:
         """The student before its first step."""
         return self.student.open(training, settings, device)
 
+    def alone(self) -> Self:
+        """The same for the one process that compares teacher and student."""
+        return replace(self, teacher=copied(self.teacher))
+
     def pairs(self, kept: TrainingRun) -> list[Pair]:
         """The evaluations of teacher and student on each file that has labels."""
         files = ("dev", kept.dev, self.splits.dev), ("test", kept.test, self.splits.test)
@@ -167,8 +171,10 @@ class TaskDistillation(Distillation):
 
     def same(self) -> dict[str, Any]:
         """Teacher, student and how much each target counts."""
-        warm, weight = self.temperature, self.label_weight
-        return super().same() | {"temperature of the teacher": warm, "weight of labels": weight}
+        return super().same() | {
+            "temperature of the teacher": self.temperature,
+            "weight of labels": self.label_weight,
+        }
 
     def compared(self, kept: TrainingRun) -> dict[str, Any]:
         """The student beside its teacher: the content of distill.json."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import re
+import zlib
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -17,8 +21,7 @@ from torch.nn import functional as F
 
 from bertsmith.batch import Batch
 from bertsmith.checkpoint.dense import IDENTITY, Dense
-from bertsmith.distilling.pieces import pieces_of
-from bertsmith.distilling.speed import compare_speed
+from bertsmith.distilling.speed import compare_speed, copied
 from bertsmith.distilling.static import principal_components
 from bertsmith.distilling.task import Distillation
 from bertsmith.errors import BertsmithError, setting
@@ -42,6 +45,8 @@ from bertsmith.tasks.training import Sample, Targets, TaskOptions, Training, Tra
 MOST_HELD = 1000  # texts that the agreement with the teacher is measured on
 SHARE = 0.1  # of all texts
 FITTED_ON = 50_000  # vectors that principal components are computed from
+SHORTEST = 6  # words that a piece of a document has at least, if the text goes on
+BREAK = re.compile(r"\n+|(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")  # lines and sentences
 Vectors = NDArray[Any]
 Project = Callable[[Vectors], Vectors]
 
@@ -126,13 +131,13 @@ class TeacherVectors(VectorTraining):
         self.goals = self._goals(bert, texts)
         how = bert.windower(overlap=0, limit=bert.sentence.max_length)
         prepared = [bert.sentence.prepared(text) for text in texts]
-        parts: list[list[Any]] = [[] for _ in texts]
+        windows: list[list[Window]] = [[] for _ in texts]
         for window in bert.windows(prepared, how=how):
-            # Rows of numbers, which are copied at once into a batch.
-            ids, marks = array("q", window.ids), array("q", window.segments)
-            part = Window(0, ids, marks, window.tokens, window.first)
-            parts[window.number].append(part)
-        return [(TrainingItem(tuple(part), row),) for row, part in enumerate(parts)]
+            # Arrays of numbers, which are copied at once into a batch.
+            ids, segments = array("q", window.ids), array("q", window.segments)
+            copy = Window(0, ids, segments, window.tokens, window.first)
+            windows[window.number].append(copy)
+        return [(TrainingItem(tuple(own), row),) for row, own in enumerate(windows)]
 
     def _goals(self, bert: LoadedModel, texts: Sequence[str]) -> Tensor:
         """The teachers' vectors (N, D), as narrow as the student's; computed once."""
@@ -200,6 +205,11 @@ class VectorDistillation(Distillation):
                 raise BertsmithError(f"vectors of another width need {setting('parallel', 'ddp')}")
             add_projection(student, width, settings.seed)
         return student
+
+    def alone(self) -> Self:
+        """The same for the one process that compares teachers and student."""
+        models = tuple(copied(one) for one in self.teachers.models)
+        return replace(self, teacher=models[0], teachers=replace(self.teachers, models=models))
 
     def same(self) -> dict[str, Any]:
         """Teachers, student and the loss."""
@@ -269,11 +279,33 @@ def agreement(teachers: Teachers, student: LoadedModel, texts: Sequence[str]) ->
 
 def headless(bert: LoadedModel) -> LoadedModel:
     """The same encoder without heads: whatever it was trained for, it makes vectors."""
-    model = Model(bert.model.encoder, {}).eval()
-    checkpoint = replace(bert.checkpoint, model=model, entries={})
-    return LoadedModel(
-        checkpoint, bert.tokenizer, sentence=bert.sentence, progress=False, ranks=bert.ranks
-    )
+    return copied(bert, Model(bert.model.encoder, {}).eval(), bert.ranks, entries={})
+
+
+def pieces_of(text: str, longest: int) -> Iterator[str]:
+    """Cut a text into pieces that end with a sentence or a line, if that leaves room.
+
+    Their lengths are drawn from 6 to `longest` words, as many short ones as long ones on a
+    logarithmic scale; a first line of up to 12 words is a title and a piece of its own. The draws
+    depend on the text alone.
+    """
+    draws = Random(zlib.crc32(text.encode("utf-8", "surrogatepass")))
+    sentences = [one.split() for one in BREAK.split(text) if one and not one.isspace()]
+    if len(sentences) > 1 and len(sentences[0]) <= 12 and "\n" in text:
+        yield " ".join(sentences.pop(0))
+    low, high = math.log(min(SHORTEST, longest)), math.log(longest)
+    piece: list[str] = []
+    wanted = math.exp(draws.uniform(low, high))
+    for words in sentences:
+        if piece and (len(piece) >= wanted or len(piece) + len(words) > longest):
+            yield " ".join(piece)
+            piece, wanted = [], math.exp(draws.uniform(low, high))
+        while len(words) > longest:  # a sentence without an end
+            yield " ".join(words[:longest])
+            words = words[longest:]
+        piece += words
+    if piece:
+        yield " ".join(piece)
 
 
 def read_plain(
@@ -286,18 +318,17 @@ def read_plain(
     if pieces is not None:
         pieces = whole_number(pieces, "pieces", 1)
     source = open_data(data, "text", **options)
-    examples: dict[str, Any] = {}
-    for part in source.portions():
-        for one in part.examples:
+    places: dict[str, Any] = {}
+    for portion in source.portions():
+        for one in portion.examples:
             if one is not None and one.text.strip():
                 for text in pieces_of(one.text, pieces) if pieces else (one.text,):
-                    examples.setdefault(text, one.where)
-    listed = [Scored(text, None, 0.0, where) for text, where in examples.items()]
-    order = shuffled(np.arange(len(listed)), len(listed), 0, "held out")
-    count = min(MOST_HELD, int(len(listed) * SHARE))
-    held = {int(place) for place in order[:count]}
-    rest = [one for place, one in enumerate(listed) if place not in held]
+                    places.setdefault(text, one.where)
+    examples = [Scored(text, None, 0.0, where) for text, where in places.items()]
+    order = shuffled(np.arange(len(examples)), len(examples), 0, "held out")
+    held = set(order[: min(MOST_HELD, int(len(examples) * SHARE))].tolist())
+    rest = [one for number, one in enumerate(examples) if number not in held]
     if not rest:
         raise BertsmithError(f"{source.path}: contains no texts")
     dataset: Dataset[Any] = Dataset(source.path, TASK.name, rest, ledger=source.ledger)
-    return dataset, [listed[place].text for place in sorted(held)]
+    return dataset, [examples[number].text for number in sorted(held)]

@@ -69,7 +69,10 @@ def _groups(
         return list(range(len(vectors)))
     apart, seeds = np.ones(len(vectors)), list[int]()
     for _ in range(count):
-        seeds.append(_draw(weights * apart, draws))
+        chances = weights * apart
+        total = chances.sum()
+        p = chances / total if total > 0 else None
+        seeds.append(int(draws.choice(len(vectors), p=p)))
         apart = np.minimum(apart, np.maximum(1 - vectors @ vectors[seeds[-1]], 0))
     centres = vectors[seeds]
     for _ in range(10):
@@ -82,11 +85,6 @@ def _groups(
         closeness[picked] = -2
         picked.append(int(closeness[:, group].argmax()))
     return picked
-
-
-def _draw(weights: NDArray[np.float64], draws: np.random.Generator) -> int:
-    total = weights.sum()
-    return int(draws.choice(len(weights), p=weights / total if total > 0 else None))
 
 
 def fraction(name: str, *salt: Any) -> float:

@@ -16,8 +16,9 @@ from bertsmith.errors import BertsmithError
 from bertsmith.files import finite, write_text
 from bertsmith.finetuning.frozen import FrozenEncoder
 from bertsmith.finetuning.run import finetune
-from bertsmith.metrics.forecast import Between, Forecast, forecast
+from bertsmith.metrics.forecast import Array, Between, Forecast, forecast
 from bertsmith.metrics.intervals import drawn_weights
+from bertsmith.metrics.labels import Scorer, Weights
 from bertsmith.pages import Reference, Series, line_chart, page, table
 from bertsmith.pages.results import framed
 from bertsmith.tasks.dataset import Dataset
@@ -204,8 +205,7 @@ def learning_curve(
     a score whose number of labels is wanted. `learn` is another learner: from a data set to a
     function from examples to predictions. `options` are those of `open_data`.
     """
-    dataset = data if isinstance(data, Dataset) else read_data(data, task, **options)
-    dataset = labelled(dataset)
+    dataset = labelled(data if isinstance(data, Dataset) else read_data(data, task, **options))
     dataset = replace(dataset, known_labels=dataset.labels)
     kind, count = task_named(dataset.task), len(dataset)
     metric = metric or kind.metrics(dataset)[0]
@@ -216,34 +216,24 @@ def learning_curve(
     if any(isinstance(one, bool) or one < 1 for one in more):
         raise BertsmithError("more must be numbers of labels from 1")
     if learn is None and full:
-        learn = _tuned(model, device)
+        learn = _fine_tuning(model, device)
     elif learn is None:
-        learn = _fast(FrozenEncoder(model, dataset.task, device=device))
+        learn = _linear_layer(FrozenEncoder(model, dataset.task, device=device))
     repeats = repeats or (1 if full or count > 1000 else 2)
     sizes = _sizes(count * (folds - 1) // folds, len(dataset.labels))
     measured = _measured(
         dataset, learn, sizes, folds, repeats, seed, 2 if full else folds, progress
     )
-    kept = sorted(measured[0][0])
-    scored = replace(dataset, examples=[dataset.examples[number] for number in kept])
-    values = [[[one[number].value for number in kept] for one in some] for some in measured]
-    scorers = [[kind.score(scored, one, None) for one in some] for some in values]
-    if metric not in (known := scorers[0][0](None)):
-        raise BertsmithError(f"unknown score {metric!r}; available: {', '.join(known)}")
-
-    def each(weights: Any) -> np.ndarray[Any, Any]:
-        """The scores of all sizes and repeats (sizes, repeats)."""
-        return np.array([[score(weights)[metric] for score in one] for one in scorers])
-
-    drawn = np.array([each(one).mean(1) for one in drawn_weights(len(kept), DRAWS, seed)])
-    spread = np.cov(drawn[np.isfinite(drawn).all(1)].T)
-    # How much models of the same number of labels differ; of one repeat, as a part of the spread.
-    variance = float(np.trace(spread)) / len(sizes) / 4
-    if repeats > 1:
-        variance = float(each(None).var(1, ddof=1).mean())
-    scores, covariance = each(None).mean(1), spread + np.eye(len(sizes)) * variance / repeats
+    numbers = sorted(measured[0][0])
+    scored = replace(dataset, examples=[dataset.examples[number] for number in numbers])
+    values = [
+        [[predictions[number].value for number in numbers] for predictions in repeated]
+        for repeated in measured
+    ]
+    scorers = [[kind.score(scored, one, None) for one in repeated] for repeated in values]
+    scores, covariance, noise = _statistics(scorers, metric, len(numbers), seed)
     fit = forecast(
-        sizes, scores.tolist(), covariance, noise=variance**0.5, confidence=CONFIDENCE, seed=seed
+        sizes, scores.tolist(), covariance, noise=noise, confidence=CONFIDENCE, seed=seed
     )
     margins = 1.645 * np.sqrt(np.diag(covariance))
     points = [
@@ -264,8 +254,32 @@ def learning_curve(
     )
 
 
-def _fast(encoder: FrozenEncoder) -> Learn:
-    """A linear layer on frozen vectors; how strongly it is held back is chosen once for a size."""
+def _statistics(
+    scorers: Sequence[Sequence[Scorer]], metric: str, rows: int, seed: int
+) -> tuple[Array, Array, float]:
+    """The mean score of each size, their covariance, and the deviation of one model's score.
+
+    The covariance is that of bootstrap samples of rows, and of models of the same size.
+    """
+    if metric not in (known := scorers[0][0](None)):
+        raise BertsmithError(f"unknown score {metric!r}; available: {', '.join(known)}")
+
+    def each(weights: Weights | None) -> Array:
+        """The scores of all sizes and repeats (sizes, repeats)."""
+        return np.array([[score(weights)[metric] for score in repeated] for repeated in scorers])
+
+    sizes, repeats = len(scorers), len(scorers[0])
+    drawn = np.array([each(weights).mean(1) for weights in drawn_weights(rows, DRAWS, seed)])
+    spread = np.cov(drawn[np.isfinite(drawn).all(1)].T)
+    # How much models of the same number of labels differ; of one repeat, as a part of the spread.
+    variance = float(np.trace(spread)) / sizes / 4
+    if repeats > 1:
+        variance = float(each(None).var(1, ddof=1).mean())
+    return each(None).mean(1), spread + np.eye(sizes) * variance / repeats, variance**0.5
+
+
+def _linear_layer(encoder: FrozenEncoder) -> Learn:
+    """A linear layer on frozen vectors, whose regularisation is chosen once for each size."""
     strengths: dict[int, float] = {}
 
     def learn(dataset: Dataset[Any]) -> Callable[[Sequence[Any]], list[Prediction]]:
@@ -278,7 +292,7 @@ def _fast(encoder: FrozenEncoder) -> Learn:
     return learn
 
 
-def _tuned(model: str | Path, device: str | None) -> Learn:
+def _fine_tuning(model: str | Path, device: str | None) -> Learn:
     """Fine-tuning of the whole model; a tenth of the rows chooses the epoch."""
 
     def learn(dataset: Dataset[Any]) -> Callable[[Sequence[Any]], list[Prediction]]:
@@ -339,18 +353,17 @@ def _classes(
     names = [name for name, one in sides[1][0].items() if one.support]
     if not names:
         return ()
-    f1 = [
-        {
-            name: float(np.mean([one[name].f1 if name in one else 0.0 for one in side]))
+    before, after = (
+        [
+            float(np.mean([one[name].f1 if name in one else 0.0 for one in repeated]))
             for name in names
-        }
-        for side in sides
-    ]
-    middle = float(np.mean(list(f1[1].values())))
-    common = float(np.median([sides[1][0][name].support for name in names]))
+        ]
+        for repeated in sides
+    )
+    counts = [int(sides[1][0][name].support) for name in names]
+    mean, common = float(np.mean(after)), float(np.median(counts))
     rows = []
-    for name in names:
-        count, gain = int(sides[1][0][name].support), f1[1][name] - f1[0][name]
-        lacking = count < FEW or (count <= common and f1[1][name] < middle and gain > 0.03)
-        rows.append(ClassRow(name, count, f1[0][name], f1[1][name], lacking))
+    for name, count, half_f1, f1 in zip(names, counts, before, after, strict=True):
+        lacking = count < FEW or (count <= common and f1 < mean and f1 - half_f1 > 0.03)
+        rows.append(ClassRow(name, count, half_f1, f1, lacking))
     return tuple(sorted(rows, key=lambda one: (not one.lacking, one.all)))

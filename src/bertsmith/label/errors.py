@@ -119,23 +119,20 @@ def find_wrong_labels(
     crossed = FrozenEncoder(model, kind.name, device=device).cross_fit(
         dataset, folds=folds, seed=seed
     )
+    examples, count = crossed.dataset.examples, len(crossed.dataset)
     if kind.exclusive:
-        found, count = _of_rows(crossed), len(crossed.dataset)
+        suspects = _of_rows(crossed)
     elif kind.several:
-        found, count = _of_sets(crossed), len(crossed.dataset)
+        suspects = _of_sets(crossed)
     else:
-        found, count = _of_words(crossed)
-    known = {id(one.example) for one in found}
-    examples = crossed.dataset.examples
-    places = {id(one): number for number, one in enumerate(examples)}
-    torn = [one for one in contradictions(examples) if id(one) not in known]
-    found += [
-        Suspect(one, prediction, prediction.confidence, CONTRADICTED)
-        for one in torn
-        for prediction in [crossed.predictions[places[id(one)]]]
-        if prediction.value != kind.label_of(one)
-    ]
-    return WrongLabels(crossed.dataset, str(model), tuple(found), count)
+        suspects, count = _of_words(crossed)
+    known = {id(one.example) for one in suspects}
+    predictions = dict(zip(map(id, examples), crossed.predictions, strict=True))
+    for one in contradictions(examples):
+        prediction = predictions[id(one)]
+        if id(one) not in known and prediction.value != kind.label_of(one):
+            suspects.append(Suspect(one, prediction, prediction.confidence, CONTRADICTED))
+    return WrongLabels(crossed.dataset, str(model), tuple(suspects), count)
 
 
 def contradictions(examples: Sequence[Any]) -> list[Any]:

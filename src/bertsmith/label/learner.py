@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite
 from bertsmith.finetuning.frozen import FrozenEncoder
-from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.opening import open_model
 from bertsmith.label.choosing import Vectors
 from bertsmith.tasks.dataset import Dataset
@@ -29,13 +29,10 @@ class LabellingModel:
 
     def __init__(self, model: str | Path, task: str) -> None:
         self.task, self.model = task_named(task), str(model)
-        self.bert: LoadedModel | None = None  # what suggests
-        opened = open_model(model)
-        self.embedder = opened
-        self.finished = self.task.head is not None and self.task.fits(opened.checkpoint)
+        self.embedder = open_model(model)
+        self.finished = self.task.head is not None and self.task.fits(self.embedder.checkpoint)
+        self.bert = self.embedder if self.finished else None  # what suggests
         self.encoder: FrozenEncoder | None = None
-        if self.finished:
-            self.bert = opened
         self._vectors: dict[tuple[str, ...], NDArray[np.float32]] = {}
 
     def vectors(self, examples: Sequence[Any]) -> Vectors:
@@ -43,21 +40,19 @@ class LabellingModel:
         keys = [example.texts for example in examples]
         new = [key for key in dict.fromkeys(keys) if key not in self._vectors]
         if new:
-            made = embed(self.embedder, ["\n".join(key) for key in new])
-            self._vectors.update(zip(new, made, strict=True))
+            vectors = embed(self.embedder, ["\n".join(key) for key in new])
+            self._vectors.update(zip(new, vectors, strict=True))
         return np.stack([self._vectors[key] for key in keys])
 
-    def learn(self, dataset: Dataset[Any]) -> bool:
-        """Train on labelled examples, if they are enough; return whether the model is new."""
+    def learn(self, dataset: Dataset[Any]) -> None:
+        """Train on labelled examples, if they are enough."""
         if self.finished:
-            return False
-        try:
+            return
+        # A single label so far, or a task that is not learned so fast.
+        with suppress(BertsmithError):
             if self.encoder is None:
                 self.encoder = FrozenEncoder(self.model, self.task.name)
             self.bert = self.encoder.fit(dataset).bert
-        except BertsmithError:  # a single label so far, or a task that is not learned so fast
-            return False
-        return True
 
     def score(self, dataset: Dataset[Any]) -> dict[str, Any] | None:
         """The main score on labelled examples with its 95% interval; None without a model."""

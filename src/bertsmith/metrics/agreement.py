@@ -1,17 +1,9 @@
 """Agreement of people who label the same texts: Krippendorff's alpha and Cohen's kappa."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import chain, combinations
 from typing import Any
-
-
-def _unequal(one: Any, other: Any) -> float:
-    return float(one != other)
-
-
-def _squared(one: Any, other: Any) -> float:
-    return (float(one) - float(other)) ** 2
 
 
 def krippendorff_alpha(units: Sequence[Sequence[Hashable]], interval: bool = False) -> float | None:
@@ -20,18 +12,21 @@ def krippendorff_alpha(units: Sequence[Sequence[Hashable]], interval: bool = Fal
     Values are names, or numbers at an `interval`. People may have left out any units; those with
     fewer than two values do not count. None where there are no others, or all values are equal.
     """
-    distance: Callable[[Any, Any], float] = _squared if interval else _unequal
     shared = [Counter(values) for values in units if len(values) > 1]
     total = Counter(chain.from_iterable(one.elements() for one in shared))
-    observed = sum(_pairs(one, distance) / (one.total() - 1) for one in shared)
-    expected = _pairs(total, distance)
+    observed = sum(_pairs(one, interval) / (one.total() - 1) for one in shared)
+    expected = _pairs(total, interval)
     if not expected:
         return None
     return 1 - (total.total() - 1) * observed / expected
 
 
-def _pairs(counts: Counter[Hashable], distance: Callable[[Any, Any], float]) -> float:
-    """The sum of the distances of all pairs of values."""
+def _pairs(counts: Counter[Any], interval: bool) -> float:
+    """The sum of the distances of all pairs of values: squared differences, or 1 if unequal."""
+
+    def distance(one: Any, other: Any) -> float:
+        return (float(one) - float(other)) ** 2 if interval else float(one != other)
+
     return sum(
         2 * counts[one] * counts[other] * distance(one, other)
         for one, other in combinations(counts, 2)

@@ -66,12 +66,10 @@ def raw_scores(
     exacts, overlaps = {}, {}
     for name, answers in gold.items():
         wanted = [text for text in answers if version == 1 or normalised(text)] or [""]
-        prediction = predicted.get(name)
-        missed = prediction is None
-        exacts[name] = 0.0 if missed else max(exact(text, prediction or "") for text in wanted)
-        overlaps[name] = (
-            0.0 if missed else max(overlap(text, prediction or "", version) for text in wanted)
-        )
+        exacts[name] = overlaps[name] = 0.0
+        if (prediction := predicted.get(name)) is not None:
+            exacts[name] = max(exact(text, prediction) for text in wanted)
+            overlaps[name] = max(overlap(text, prediction, version) for text in wanted)
     return exacts, overlaps
 
 
@@ -120,7 +118,7 @@ def answer_scores(
     exacts, overlaps = raw_scores(gold, predicted, version)
     for name, chance in (no_answer or {}).items():
         if chance > threshold and name in predicted:
-            exacts[name] = overlaps[name] = float(not _answerable(gold[name]))
+            exacts[name] = overlaps[name] = float(not gold[name])
 
     def percent(names: list[str]) -> tuple[float, float, int] | None:
         if not names:
@@ -131,14 +129,11 @@ def answer_scores(
 
     everything = percent(list(gold))
     assert everything is not None  # gold is not empty
-    match, words, count = everything
     return AnswerScores(
-        match,
-        words,
-        count,
+        *everything,
         missing=len(gold.keys() - predicted.keys()),
-        answerable=percent([name for name, answers in gold.items() if _answerable(answers)]),
-        impossible=percent([name for name, answers in gold.items() if not _answerable(answers)]),
+        answerable=percent([name for name, answers in gold.items() if answers]),
+        impossible=percent([name for name, answers in gold.items() if not answers]),
     )
 
 
@@ -161,13 +156,13 @@ def best_threshold(
     scores = raw_scores(gold, predicted)[by == "f1"]
 
     def gain(name: str) -> float:
-        """What is won by giving this question its answer."""
-        if _answerable(gold[name]):
+        """The change of the total score when this question is answered."""
+        if gold[name]:
             return scores[name]
         return -1.0 if predicted.get(name) else 0.0
 
     # At first no question is answered, so that all without an answer are right.
-    current = best = float(sum(not _answerable(answers) for answers in gold.values()))
+    current = best = float(sum(not answers for answers in gold.values()))
     value = 0.0
     probability: Callable[[str], float] = no_answer.__getitem__
     for limit, names in groupby(sorted(gold, key=probability), key=probability):
@@ -175,7 +170,3 @@ def best_threshold(
         if current > best:
             best, value = current, limit
     return Threshold(value, 100 * best / len(gold))
-
-
-def _answerable(answers: Sequence[str]) -> bool:
-    return bool(answers)

@@ -51,15 +51,12 @@ def calibration(
     sure, right = np.asarray(confidences, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     if not ((sure >= 0) & (sure <= 1)).all():
         raise BertsmithError("confidences must be probabilities from 0 to 1")
-    edges = np.linspace(0, 1, bins + 1)
-    places = _places(sure, bins)
+    edges, places = np.linspace(0, 1, bins + 1).tolist(), _places(sure, bins)
     occupied = []
     for place in np.unique(places).tolist():
         here = places == place
-        mean, share = float(sure[here].mean()), float(right[here].mean())
-        occupied.append(
-            Bin(float(edges[place]), float(edges[place + 1]), int(here.sum()), mean, share)
-        )
+        means = float(sure[here].mean()), float(right[here].mean())
+        occupied.append(Bin(edges[place], edges[place + 1], int(here.sum()), *means))
     gaps = [abs(one.confidence - one.accuracy) for one in occupied]
     weighted = sum(gap * one.count for gap, one in zip(gaps, occupied, strict=True))
     return Calibration(weighted / len(sure), max(gaps), tuple(occupied))

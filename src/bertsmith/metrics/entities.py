@@ -69,11 +69,11 @@ def _named(one: Score) -> dict[str, float]:
     return {"f1": one.f1, "precision": one.precision, "recall": one.recall}
 
 
-def _counts(one: Sequence[str], other: Sequence[str]) -> tuple[int, int, int, int, int]:
+def _counts(gold: Sequence[str], predicted: Sequence[str]) -> tuple[int, int, int, int, int]:
     """Entities that are right, predicted and labelled; words, and those whose tag is right."""
-    true, seen = set(chunks(one)), set(chunks(other))
-    same = sum(a == b for a, b in zip(one, other, strict=True))
-    return len(true & seen), len(seen), len(true), len(one), same
+    true, seen = set(chunks(gold)), set(chunks(predicted))
+    same = sum(a == b for a, b in zip(gold, predicted, strict=True))
+    return len(true & seen), len(seen), len(true), len(gold), same
 
 
 def _pairs(
@@ -112,9 +112,7 @@ def type_scores(
     gold: Sequence[Spans], predicted: Sequence[Spans]
 ) -> tuple[Score, dict[str, Score]]:
     """The score of all entities, and of each type."""
-    right: Counter[str] = Counter()
-    guessed: Counter[str] = Counter()
-    wanted: Counter[str] = Counter()
+    right, guessed, wanted = Counter[str](), Counter[str](), Counter[str]()
     for true, seen in zip(gold, predicted, strict=True):
         right.update(label for _, _, label in true & seen)
         guessed.update(label for _, _, label in seen)

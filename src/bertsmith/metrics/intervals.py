@@ -97,13 +97,19 @@ def _summary(value: float, drawn: Sequence[float], confidence: float, length: in
     return Summary(value, value, deviation, low, high, length, confidence)
 
 
-def drawn_weights(length: int, draws: int, seed: int) -> Iterator[Weights]:
-    """How often each example is drawn, draw after draw."""
+def drawn_rows(length: int, draws: int, seed: int) -> Iterator[NDArray[np.int64]]:
+    """The numbers of the examples of each bootstrap sample."""
     if draws < 1:
         raise BertsmithError(f"draws must be at least 1, not {draws}")
     random = np.random.default_rng(seed)
     for _ in range(draws):
-        yield np.bincount(random.integers(0, length, length), minlength=length).astype(np.float64)
+        yield random.integers(0, length, length)
+
+
+def drawn_weights(length: int, draws: int, seed: int) -> Iterator[Weights]:
+    """How often each example is in each bootstrap sample."""
+    for rows in drawn_rows(length, draws, seed):
+        yield np.bincount(rows, minlength=length).astype(np.float64)
 
 
 def bootstrap(
@@ -120,10 +126,10 @@ def bootstrap(
     length = len(columns[0]) if columns else 0
     if not length or any(len(column) != length for column in columns):
         raise BertsmithError("a bootstrap needs non-empty columns of equal length")
-    if draws < 1:
-        raise BertsmithError(f"draws must be at least 1, not {draws}")
-    picks = np.random.default_rng(seed).integers(0, length, (draws, length)).tolist()
-    drawn = [metric(*([column[n] for n in one] for column in columns)) for one in picks]
+    drawn = [
+        metric(*([column[n] for n in rows.tolist()] for column in columns))
+        for rows in drawn_rows(length, draws, seed)
+    ]
     if not np.isfinite(drawn).any():
         raise BertsmithError("the metric is NaN on every bootstrap draw")
     return _summary(float(metric(*columns)), drawn, confidence, length)

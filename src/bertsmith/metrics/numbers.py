@@ -22,11 +22,14 @@ def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
     return pearson(ranks(gold).tolist(), ranks(predicted).tolist())
 
 
-def ranks(values: ArrayLike) -> NDArray[np.float64]:
-    """The rank of each value from 1; equal ones get the mean of theirs."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    means: NDArray[np.float64] = (last - (counts - 1) / 2)[place]
+def ranks(values: ArrayLike, counts: Weights | None = None) -> NDArray[np.float64]:
+    """The rank of each value from 1; equal ones get the mean of theirs.
+
+    With `counts`, as if each value were there as often as it counts.
+    """
+    _, place = np.unique(values, return_inverse=True)
+    each = np.bincount(place, counts)
+    means: NDArray[np.float64] = (np.cumsum(each) - (each - 1) / 2)[place]
     return means
 
 
@@ -40,22 +43,13 @@ def number_scores(gold: Sequence[float], predicted: Sequence[float]) -> Scorer:
 
     def scores(weights: Weights | None = None) -> dict[str, float]:
         counts = np.ones(len(one)) if weights is None else weights
-        ranked = _weighted_ranks(one, counts), _weighted_ranks(other, counts)
         return {
             "pearson": _correlation(one, other, counts),
-            "spearman": _correlation(*ranked, counts),
+            "spearman": _correlation(ranks(one, counts), ranks(other, counts), counts),
             "mean_squared_error": float(np.average((one - other) ** 2, weights=counts)),
         }
 
     return scores
-
-
-def _weighted_ranks(values: NDArray[np.float64], counts: Weights) -> NDArray[np.float64]:
-    """Ranks as if every value were there as often as it counts; equal ones get their mean."""
-    _, place = np.unique(values, return_inverse=True)
-    each = np.bincount(place, counts)
-    means: NDArray[np.float64] = (np.cumsum(each) - (each - 1) / 2)[place]
-    return means
 
 
 def _correlation(one: NDArray[np.float64], other: NDArray[np.float64], counts: Weights) -> float:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bertsmith.errors import BertsmithError
 from bertsmith.metrics.conformal import chance_of
-from bertsmith.metrics.intervals import drawn_weights, unseen
+from bertsmith.metrics.intervals import drawn_rows, drawn_weights, unseen
 from bertsmith.metrics.labels import Weights, paired
 
 EXACT = 14  # examples up to which every permutation is tried
@@ -94,14 +94,11 @@ def paired_bootstrap(
     paired(gold, second)
     if draws < 1 or not 0 < confidence < 1:
         raise BertsmithError("draws must be at least 1 and confidence between 0 and 1")
-    random = np.random.default_rng(seed)
     lead = metric(gold, second) - metric(gold, first)
     leads = []
-    for _ in range(draws):
-        picks = random.integers(0, len(gold), len(gold)).tolist()
-        drawn = [gold[place] for place in picks]
-        one, other = ([side[place] for place in picks] for side in (first, second))
-        leads.append(metric(drawn, other) - metric(drawn, one))
+    for rows in drawn_rows(len(gold), draws, seed):
+        sample, one, other = ([side[n] for n in rows.tolist()] for side in (gold, first, second))
+        leads.append(metric(sample, other) - metric(sample, one))
     return compared(lead, leads, confidence, len(gold))
 
 
