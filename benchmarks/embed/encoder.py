@@ -430,7 +430,7 @@ def train(given: argparse.Namespace) -> bool:
             out,
             cache=given.work / "vectors",
             dev=given.data / "glue_stsb" / "dev.tsv.xz",
-            resume=PartialFolder.of(out).folder.exists(),
+            resume=PartialFolder(out).folder.exists(),
             watch=Clock(),
             **affordable(given),
         )

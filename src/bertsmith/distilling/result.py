@@ -68,8 +68,7 @@ def rows(content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         place = one["device"] + _threads(one["threads"])
         faster = f"{one['student_per_second']:,.0f} ({one['ratio']:g} ×)"
         yield f"texts per second ({place})", f"{one['teacher_per_second']:,.0f}", faster
-    scores = content.get("scores") or {}
-    for split, sides in scores.items():
+    for split, sides in (content.get("scores") or {}).items():
         for name in sides["student"]:
             if name != "count":
                 first, second = (sides[side].get(name) for side in ("teacher", "student"))

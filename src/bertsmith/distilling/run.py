@@ -96,7 +96,7 @@ def distill(
         bert = _opened(teacher, ranks, dtype if own.to == "static" and data is None else None)
         if dtype != "float32" and data is not None:
             given["dtype"] = dtype  # of the student's training: the teacher's outputs stay exact
-        cache = None if folder is None else PartialFolder.of(folder).folder
+        cache = None if folder is None else PartialFolder(folder).folder
         if own.cache is not None:
             cache = Path(own.cache)
             with writing(cache):

@@ -81,8 +81,7 @@ class Student:
             return open_fresh(self.model, training, settings, device, self.layers)
         directory, sentence = find_encoder(self.teacher)
         kept = () if training.head is None else (training.head,)
-        whole = read(directory, heads=kept, device=device)
-        checkpoint = keep_layers(whole, self.layers)
+        checkpoint = keep_layers(read(directory, heads=kept, device=device), self.layers)
         training.start_from_used(checkpoint.model)
         return ready(checkpoint, directory, sentence, settings)
 

@@ -35,13 +35,13 @@ class WeightSnapshots:
 
     def add(self, number: int, model: nn.Module) -> None:
         """Keep the weights as they are."""
-        named = {name: one for name, one in model.named_parameters() if one.requires_grad}
+        trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
         if self.stored is None:
-            self.held[number] = {name: one.detach().cpu().clone() for name, one in named.items()}
+            self.held[number] = {name: one.detach().cpu().clone() for name, one in trained.items()}
             for old in sorted(self.held)[: -self.most]:
                 del self.held[old]
             return
-        stored, tensors = self.stored, Ranks.alone(self.ranks.device).gather(named)
+        stored, tensors = self.stored, Ranks.alone(self.ranks.device).gather(trained)
         self.ranks.run_on_first(lambda: stored.save(number, {"model": tensors}, {}))
 
     def numbers(self) -> list[int]:
@@ -50,10 +50,8 @@ class WeightSnapshots:
         return sorted(self.held) if stored is None else self.ranks.run_on_first(stored.steps)
 
     def read(self, number: int) -> dict[str, Tensor]:
-        """The weights of one."""
-        if self.stored is None:
-            return self.held[number]
-        return self.stored.read(number).tensors["model"]
+        """The weights with this number."""
+        return self.stored.read(number).tensors["model"] if self.stored else self.held[number]
 
     def mean(self, numbers: Sequence[int]) -> dict[str, Tensor]:
         """The mean of the weights of several, summed in float64."""
@@ -95,8 +93,8 @@ def averaged(
         if key not in tried:
             assign(model, weights.mean(key))
             tried[key] = look()
-        found = tried[key].scores.get(metric)
-        return -math.inf if found is None or math.isnan(found) else found
+        score = tried[key].scores.get(metric)
+        return -math.inf if score is None or math.isnan(score) else score
 
     value(members)
     chosen, *rest = sorted(members, key=lambda number: -scores[number])
@@ -132,7 +130,7 @@ def sentence(content: Mapping[str, Any]) -> str:
 
 
 def assign(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Give a model these weights."""
+    """Copy weights into a model's parameters."""
     named = dict(model.named_parameters())
     with torch.no_grad():
         for name, value in weights.items():
@@ -142,7 +140,6 @@ def assign(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
 def _compared(single: Evaluation, average: Evaluation, metric: str) -> dict[str, float] | None:
     """The paired bootstrap of the average less the best alone."""
     try:
-        found = compare(single, average, metric)
+        return asdict(compare(single, average, metric))
     except BertsmithError:  # too few examples for any draw to have a score
         return None
-    return asdict(found)

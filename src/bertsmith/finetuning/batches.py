@@ -60,7 +60,7 @@ class PlannedBatch:
 
     items: Sequence[TrainingItem]
     weight: float
-    whole: Sequence[Sequence[TrainingItem]] = ()  # of every rank, where all learn together
+    groups: Sequence[Sequence[TrainingItem]] = ()  # of every rank, where all learn together
     rank: int = 0
 
     def __len__(self) -> int:
@@ -92,22 +92,22 @@ class Epochs:
         """The items of a step, divided over ranks; a step whose items weigh nothing has none."""
         epoch, number = divmod(position, self.each)
         if epoch not in self.batches:
-            made = shuffled_batches(
+            batches = shuffled_batches(
                 self.training, self.samples, self.settings, self.name, epoch + 1
             )
-            self.batches = {**dict(list(self.batches.items())[-1:]), epoch: list(made)}
+            self.batches = {**dict(list(self.batches.items())[-1:]), epoch: batches}
         samples = self.batches[epoch][number]
         weight = sum(item.weight for sample in samples for item in sample)
         shares, useful = self._divided(samples, ranks) if weight else ([[]] * ranks, 1.0)
-        whole: list[list[TrainingItem]] = []
+        groups: list[list[TrainingItem]] = []
         if self.training.together and ranks > 1:  # a rank without items computes one for nothing
-            whole = [group for share in shares for group in share]
-            shares = [[group or whole[0][:1] for group in share] for share in shares]
-        parts = [
-            [PlannedBatch(group, weight, whole, rank) for group in share]
+            groups = [group for share in shares for group in share]
+            shares = [[group or groups[0][:1] for group in share] for share in shares]
+        planned = [
+            [PlannedBatch(group, weight, groups, rank) for group in share]
             for rank, share in enumerate(shares)
         ]
-        return StepPlan(position, position + 1, parts, useful)
+        return StepPlan(position, position + 1, planned, useful)
 
     def _divided(
         self, samples: Sequence[Sample], ranks: int
@@ -119,35 +119,35 @@ class Epochs:
         items = longest_first(samples)
         lengths = np.array([item.tokens for item in items])
         if self.training.together:
-            parts = [[one] for one in balance(lengths, ranks)]
-            most = max(int(lengths[one].sum()) for (one,) in parts)
+            shares = [[one] for one in balance(lengths, ranks)]
+            most = max(int(lengths[one].sum()) for (one,) in shares)
             useful = float(lengths.sum()) / (ranks * most)
         else:
-            parts, useful = divide(lengths, ranks=ranks, micro_tokens=self.budget)
-        return [[[items[n] for n in one] for one in share] for share in parts], useful
+            shares, useful = divide(lengths, ranks=ranks, micro_tokens=self.budget)
+        return [[[items[n] for n in group] for group in share] for share in shares], useful
 
     def spare(self, plan: StepPlan) -> PlannedBatch:
         """One item of the step, for ranks that have none."""
-        part = max((one for share in plan.micro_batches for one in share), key=len)
-        return replace(part, items=part.items[:1])
+        longest = max((one for share in plan.micro_batches for one in share), key=len)
+        return replace(longest, items=longest.items[:1])
 
-    def make(self, part: PlannedBatch) -> TaskBatch | PaddedBatch:
+    def make(self, planned: PlannedBatch) -> TaskBatch | PaddedBatch:
         """The batch of some items, with their targets."""
-        items, tokens = part.items, sum(item.tokens for item in part.items)
+        items, weight = planned.items, planned.weight
+        tokens = sum(item.tokens for item in items)
         if self.captured is not None:
-            return PaddedBatch(self.captured(items, part.weight), tokens)
+            return PaddedBatch(self.captured(items, weight), tokens)
         batch = batch_of(items)
-        shares: tuple[int, ...] = ()
-        if part.whole:
-            items = [item for group in part.whole for item in group]
-            shares = tuple(sum(len(item.windows) for item in group) for group in part.whole)
+        shares = tuple(sum(len(item.windows) for item in group) for group in planned.groups)
+        if planned.groups:
+            items = [item for group in planned.groups for item in group]
         targets = self.training.targets(items)
-        return TaskBatch(batch, targets, part.weight, tokens, shares=shares, rank=part.rank)
+        return TaskBatch(batch, targets, weight, tokens, shares=shares, rank=planned.rank)
 
 
 def shuffled_batches(
     training: Training, samples: Sequence[Sample], settings: RunSettings, name: str, epoch: int
-) -> Iterator[list[Sample]]:
+) -> list[list[Sample]]:
     """The samples of one epoch in a random order, which is a function of the seed.
 
     Samples that share a key are put in different batches, where one of the next has room.
@@ -167,7 +167,7 @@ def shuffled_batches(
         room[chosen] -= 1
         while first < len(batches) and not room[first]:
             first += 1
-    yield from batches
+    return batches
 
 
 def longest_first(samples: Sequence[Sample]) -> list[TrainingItem]:

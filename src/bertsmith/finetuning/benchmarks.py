@@ -113,7 +113,7 @@ def run_squad(
 ) -> Iterator[BenchmarkRow]:
     """SQuAD v1.1 and v2.0; without a training file, on a split of the dev file by articles."""
     files = squad_files(Path(folder))
-    chosen = [version] if version else sorted({found for found, _ in files})
+    chosen = [version] if version else sorted({number for number, _ in files})
     if not chosen or not any((one, "dev") in files for one in chosen):
         wanted = " or ".join(f"dev-v{one}.json" for one in ([version] if version else VERSIONS))
         raise BertsmithError(f"{folder}: there is no {wanted} in it")
@@ -252,12 +252,11 @@ def squad_files(folder: Path) -> dict[tuple[str, str], Path]:
     """(version, split) → file."""
     if not folder.is_dir():
         raise BertsmithError(f"{folder}: no such folder")
-    found = {}
+    files = {}
     for path in sorted(folder.iterdir()):
-        named = re.fullmatch(r"(train|dev)-v(\d\.\d)\.json(\.\w+)?", path.name)
-        if named:
-            found[named[2], named[1]] = path
-    return found
+        if match := re.fullmatch(r"(train|dev)-v(\d\.\d)\.json(\.\w+)?", path.name):
+            files[match[2], match[1]] = path
+    return files
 
 
 def _orders(name: str) -> dict[str, bool]:

@@ -39,13 +39,12 @@ from bertsmith.tasks.task import Task
 RANGE = (math.log(0.05), math.log(20.0))  # of the logarithm of temperatures
 PRIOR = 0.5  # standard deviation of that logarithm before any data is seen
 CANDIDATES = 200  # thresholds that are tried
-Logs = NDArray[
-    np.float64
-]  # log-probabilities of the choices of each example; -inf where it has fewer
+# Log-probabilities of the choices of each example; -inf where it has fewer.
+Logs = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CalibrationOptions:
     """What is fitted after training, and the rows that are kept apart for guarantees."""
 
     scale: bool = False  # temperature and thresholds
@@ -54,35 +53,38 @@ class Wanted:
     held: Dataset[Any] | None = None
 
     @property
-    def described(self) -> list[Any]:
-        """What must be the same when an interrupted command is resumed."""
-        return [self.scale, self.abstain, self.coverage]
+    def guaranteed(self) -> bool:
+        """Is anything guaranteed for new data?"""
+        return self.abstain is not None or self.coverage is not None
 
 
-def reserved_rows(splits: Splits, wanted: Wanted) -> tuple[Splits, Wanted | None]:
-    """Check what is wanted, and keep half of the dev data apart if something is to be promised.
+def reserved_rows(
+    splits: Splits, options: CalibrationOptions
+) -> tuple[Splits, CalibrationOptions | None]:
+    """Check the options, and keep half of the dev data apart if they ask for guarantees.
 
-    Those rows choose no epoch, temperature or threshold: what they promise holds on new data.
+    Those rows choose no epoch, temperature or threshold, so that guarantees hold on new data.
     """
-    if wanted == Wanted():
+    if options == CalibrationOptions():
         return splits, None
     task = task_named(splits.train.task)
-    check_guarantee(task, wanted.abstain, wanted.coverage)
-    if wanted.scale and not (task.exclusive or task.several):
+    check_guarantee(task, options)
+    if options.scale and not (task.exclusive or task.several):
         names = ", ".join(one.name for one in TASKS.values() if one.exclusive or one.several)
         raise BertsmithError(f"calibration is for {names}, not for {task.name}")
     if splits.dev is None:
         raise BertsmithError("calibration needs a dev file or held-out examples")
-    if wanted.abstain is None and wanted.coverage is None:
-        return splits, wanted
+    if not options.guaranteed:
+        return splits, options
     dev, held, _ = split_off(splits.dev, 0.5)
-    check_rows(held, wanted.abstain, wanted.coverage)
+    check_rows(held, options)
     note = f"{len(held):,} of {len(splits.dev):,} dev examples are kept apart for guarantees"
-    return replace(splits, dev=dev, notes=[*splits.notes, note]), replace(wanted, held=held)
+    return replace(splits, dev=dev, notes=[*splits.notes, note]), replace(options, held=held)
 
 
-def check_guarantee(task: Task, abstain: float | None, coverage: float | None) -> None:
-    """Refuse promises that cannot be made for the predictions of a task."""
+def check_guarantee(task: Task, options: CalibrationOptions) -> None:
+    """Refuse guarantees that cannot be given for the predictions of a task."""
+    abstain, coverage = options.abstain, options.coverage
     sets = [one.name for one in TASKS.values() if one.conformal]
     labels = [one.name for one in TASKS.values() if one.exclusive]
     if abstain is not None and task.name not in labels:
@@ -95,10 +97,12 @@ def check_guarantee(task: Task, abstain: float | None, coverage: float | None) -
         check_coverage(coverage)
 
 
-def check_rows(held: Dataset[Any], abstain: float | None, coverage: float | None) -> None:
-    """Refuse to promise what so few rows cannot show, however good the model is."""
-    least = {"coverage": coverage and rows_needed(coverage)}
-    least["abstain"] = abstain and rows_to_certify(abstain)
+def check_rows(held: Dataset[Any], options: CalibrationOptions) -> None:
+    """Refuse guarantees that so few rows cannot show, however good the model is."""
+    least = {
+        "coverage": options.coverage and rows_needed(options.coverage),
+        "abstain": options.abstain and rows_to_certify(options.abstain),
+    }
     for name, rows in least.items():
         if rows and len(held) < rows:
             raise BertsmithError(
@@ -108,29 +112,30 @@ def check_rows(held: Dataset[Any], abstain: float | None, coverage: float | None
             )
 
 
-def guarantee(
-    bert: LoadedModel, found: Evaluation, abstain: float | None, coverage: float | None
-) -> dict[str, Any]:
-    """Fit on rows that nothing else was fitted on what holds on new data; the model keeps it."""
+def guarantee(bert: LoadedModel, held: Evaluation, options: CalibrationOptions) -> dict[str, Any]:
+    """Fit conformal limits and the abstention threshold on rows that nothing else was fitted on.
+
+    The model keeps them.
+    """
+    abstain, coverage, rows = options.abstain, options.coverage, len(held.predictions)
     changes: dict[str, Any] = {}
-    content: dict[str, Any] = {"kept_apart": len(found.predictions)}
+    content: dict[str, Any] = {"kept_apart": rows}
     if coverage is not None:
-        pairs = zip(found.dataset.examples, found.predictions, strict=True)
-        allowed = limits([found.task.nonconformity(*pair) for pair in pairs])
+        pairs = zip(held.dataset.examples, held.predictions, strict=True)
+        allowed = limits([held.task.nonconformity(*pair) for pair in pairs])
         limit_for(allowed, coverage)
-        rows = len(found.predictions)
         content["conformal"] = {"coverage": coverage, "rows": rows, "limits": allowed}
         changes["conformal"] = content["conformal"]
     if abstain is not None:
-        correct = found.task.correct(found.dataset, found.values) or []
-        sure = [one.confidence for one in found.predictions]
-        below, count = abstention(sure, correct, abstain)
-        right = sum(one for one, value in zip(correct, sure, strict=True) if value >= below)
+        correct = held.task.correct(held.dataset, held.values) or []
+        confidences = [one.confidence for one in held.predictions]
+        below, count = abstention(confidences, correct, abstain)
+        right = sum(one for one, sure in zip(correct, confidences, strict=True) if sure >= below)
         content["abstain"] = {
             "accuracy_wanted": abstain,
             "risk": RISK,
             "below": below,
-            "coverage": count / len(sure),
+            "coverage": count / rows,
             "accuracy": right / count if count else None,
         }
         changes["abstain_below"] = below
@@ -147,7 +152,7 @@ def promise(
     calibrate_on: Any = None,
     **reading: Any,
 ) -> dict[str, Any] | None:
-    """Let a model state a coverage: from the rows of its training, or from fresh ones.
+    """Let a model guarantee a coverage: from the rows of its training, or from fresh ones.
 
     With `calibrate_on`, a labelled source that the model was not trained on, what `coverage` and
     `abstain` need is fitted on it and stored in the model's directory.
@@ -163,10 +168,11 @@ def promise(
         raise BertsmithError("calibrate_on needs coverage, abstain or both")
     if directory in built_in().values() or not (directory / "config.json").is_file():
         raise BertsmithError(f"{name}: not a model directory that can be changed")
-    check_guarantee(task, abstain, coverage)
+    options = CalibrationOptions(abstain=abstain, coverage=coverage)
+    check_guarantee(task, options)
     held = labelled(read_data(calibrate_on, task.name, **reading))
-    check_rows(held, abstain, coverage)
-    content = guarantee(bert, evaluate(bert, held), abstain, coverage)
+    check_rows(held, options)
+    content = guarantee(bert, evaluate(bert, held), options)
     settings = bert.checkpoint.settings
     fitted = {name: settings[name] for name in ("conformal", "abstain_below") if name in settings}
     write_json(directory / "config.json", read_json(directory / "config.json") | fitted)
@@ -174,18 +180,20 @@ def promise(
 
 
 def calibrate(
-    bert: LoadedModel, dev: Evaluation, metric: str, wanted: Wanted
+    bert: LoadedModel, dev: Evaluation, metric: str, options: CalibrationOptions
 ) -> tuple[Evaluation, dict[str, Any]]:
     """Fit on dev data what the model then keeps; the new evaluation, and what was fitted.
 
     The temperature goes into the weights of the output layer, so that every library that opens
     the model has calibrated probabilities; thresholds are entries of config.json.
     """
-    content: dict[str, Any] = {"examples": len(dev.predictions)}
-    content["fitted_on"] = dev.dataset.path.name
-    if wanted.scale:
+    content: dict[str, Any] = {
+        "examples": len(dev.predictions),
+        "fitted_on": dev.dataset.path.name,
+    }
+    if options.scale:
         content["note"] = "fitted on dev data: dev scores are optimistic; a test file says more"
-    if wanted.scale and dev.task.exclusive:  # one temperature scales all probabilities
+    if options.scale and dev.task.exclusive:  # one temperature scales all probabilities
         logs, classes = _logs(dev)
         temperature = fit_temperature(logs, classes)
         content["temperature"] = temperature
@@ -193,20 +201,19 @@ def calibrate(
         content["error_after"] = _cross_fitted(logs, classes)  # each half by the other's
         _divide_outputs(bert.model.heads[str(dev.task.head)], temperature)
         dev = evaluate(bert, dev.dataset)
-    if wanted.scale and dev.task.several:
+    if options.scale and dev.task.several:
         content["thresholds"] = _label_thresholds(dev)
         keep_settings(bert, {"label_thresholds": content["thresholds"]})
         dev = evaluate(bert, dev.dataset)
-    if wanted.scale and (label := dev.task.positive(bert.checkpoint.labels)) is not None:
+    if options.scale and (label := dev.task.positive(bert.checkpoint.labels)) is not None:
         content["decision_threshold"] = {"label": label, "value": _threshold(dev, label, metric)}
         keep_settings(bert, {"decision_threshold": content["decision_threshold"]})
         dev = evaluate(bert, dev.dataset)
-    if wanted.held is not None:
-        found = evaluate(bert, wanted.held)
-        content |= guarantee(bert, found, wanted.abstain, wanted.coverage)
+    if options.held is not None:
+        content |= guarantee(bert, evaluate(bert, options.held), options)
         if "abstain" in content and not content["abstain"]["coverage"]:
             content["note"] = (
-                f"no confidence promises an accuracy of {wanted.abstain:g}: the model abstains on "
+                f"no confidence promises an accuracy of {options.abstain:g}: the model abstains on "
                 "every input; ask for less, or hold out more rows"
             )
         dev = evaluate(bert, dev.dataset)
@@ -274,12 +281,10 @@ def _cross_fitted(logs: Logs, classes: Sequence[int]) -> float | None:
     if len(logs) < 4:
         return None
     total = 0.0
-    for side, other in (
-        (slice(0, None, 2), slice(1, None, 2)),
-        (slice(1, None, 2), slice(0, None, 2)),
-    ):
-        fitted = fit_temperature(logs[side], classes[side])
-        total += len(logs[other]) * _error(logs[other], classes[other], fitted)
+    for first, second in ((0, 1), (1, 0)):
+        temperature = fit_temperature(logs[first::2], classes[first::2])
+        half = logs[second::2]
+        total += len(half) * _error(half, classes[second::2], temperature)
     return total / len(logs)
 
 
@@ -305,7 +310,7 @@ def _candidates(chances: NDArray[np.float64]) -> list[float]:
 
 def _label_thresholds(dev: Evaluation) -> dict[str, float]:
     """For every label the threshold with the best F1."""
-    found = {}
+    thresholds = {}
     for name in dev.predictions[0].output["scores"]:
         chances = np.array([one.output["scores"][name] for one in dev.predictions])
         wanted = np.array([name in dev.task.label_of(one) for one in dev.dataset.examples])
@@ -314,8 +319,8 @@ def _label_thresholds(dev: Evaluation) -> dict[str, float]:
             chosen = chances > limit
             return score(int((chosen & wanted).sum()), int(chosen.sum()), int(wanted.sum())).f1
 
-        found[name] = _best(_candidates(chances), value)
-    return found
+        thresholds[name] = _best(_candidates(chances), value)
+    return thresholds
 
 
 def _threshold(dev: Evaluation, label: str, metric: str) -> float:
@@ -328,7 +333,7 @@ def _threshold(dev: Evaluation, label: str, metric: str) -> float:
             replace(one, value=label if chance > limit else other)
             for one, chance in zip(dev.predictions, chances, strict=True)
         ]
-        found = dev.task.scorer(dev.dataset, predictions)(None).get(metric)
-        return -math.inf if found is None or math.isnan(found) else found
+        result = dev.task.scorer(dev.dataset, predictions)(None).get(metric)
+        return -math.inf if result is None or math.isnan(result) else result
 
     return _best(_candidates(chances), value)

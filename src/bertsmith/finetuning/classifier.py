@@ -68,22 +68,22 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, texts: Sequence[Any], labels: Sequence[Any]) -> Classifier:
         """Fine-tune the model on texts and their labels."""
-        inputs, wanted = listed(texts), _labels(labels)
-        if len(inputs) != len(wanted):
-            raise BertsmithError(f"{len(inputs)} texts cannot have {len(wanted)} labels")
+        inputs, classes = listed(texts), _labels(labels)
+        if len(inputs) != len(classes):
+            raise BertsmithError(f"{len(inputs)} texts cannot have {len(classes)} labels")
         if not inputs:
             raise BertsmithError("there are no texts to learn from")
-        self.classes_ = np.unique(wanted)
+        self.classes_ = np.unique(classes)
         names = {value: str(value) for value in self.classes_.tolist()}
         if len(set(names.values())) < len(names):
             raise BertsmithError("two different labels are spelled the same")
         examples = [
             Labelled(*_pair(text, number), names[label], Where("texts", number + 1, "text"))
-            for number, (text, label) in enumerate(zip(inputs, wanted.tolist(), strict=True))
+            for number, (text, label) in enumerate(zip(inputs, classes.tolist(), strict=True))
         ]
-        given = self.get_params(deep=False)
+        settings = self.get_params(deep=False)
         splits = Splits(Dataset(Path("texts"), TASK.name, examples))
-        self.bert_: LoadedModel = finetune(given.pop("model"), splits, **given).kept.bert
+        self.bert_: LoadedModel = finetune(settings.pop("model"), splits, **settings).bert
         return self
 
     def predict(self, texts: Sequence[Any]) -> NDArray[Any]:
@@ -99,20 +99,21 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not pairs:
             return np.zeros((0, len(self.classes_)))
         second = None if pairs[0][1] is None else [pair or "" for _, pair in pairs]
-        found = classify(self.bert_, [text for text, _ in pairs], second)
+        results = classify(self.bert_, [text for text, _ in pairs], second)
         names = [str(value) for value in self.classes_.tolist()]
-        return np.array([[one.scores[name] for name in names] for one in found])
+        return np.array([[one.scores[name] for name in names] for one in results])
 
     def __getstate__(self) -> dict[str, Any]:
         """The arguments and, once fitted, the files of the model directory: safe to pickle."""
-        state = dict(super().__getstate__() if hasattr(super(), "__getstate__") else self.__dict__)
+        state = dict(super().__getstate__())
         bert = state.pop("bert_", None)
         if bert is not None:
             with TemporaryDirectory() as folder:
-                bert.save(Path(folder) / "model")
+                model = Path(folder, "model")
+                bert.save(model)
                 state["_files"] = {
-                    path.relative_to(Path(folder) / "model").as_posix(): path.read_bytes()
-                    for path in sorted((Path(folder) / "model").rglob("*"))
+                    path.relative_to(model).as_posix(): path.read_bytes()
+                    for path in sorted(model.rglob("*"))
                     if path.is_file()
                 }
         return state
@@ -139,22 +140,21 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.bert_.save(directory)
 
 
-def _labels(given: Any) -> NDArray[Any]:
+def _labels(labels: Any) -> NDArray[Any]:
     """The labels as an array: strings, numbers or booleans."""
-    if given is None or isinstance(given, str):
+    if labels is None or isinstance(labels, str):
         raise BertsmithError("labels must be a list with a label for each text")
-    labels = given if hasattr(given, "__array__") else listed(given, "labels")
     try:
-        wanted = np.asarray(labels)
+        array = np.asarray(labels if hasattr(labels, "__array__") else listed(labels, "labels"))
     except ValueError:  # lists of several lengths
-        wanted = np.empty((0, 0))
-    if wanted.ndim != 1:
+        array = np.empty((0, 0))
+    if array.ndim != 1:
         raise BertsmithError("every text needs a single label: a string, a number or a boolean")
-    for number, label in enumerate(wanted.tolist()):
+    for number, label in enumerate(array.tolist()):
         missing = label is None or type(label).__name__ in ("NAType", "NaTType")
         if missing or (isinstance(label, float) and math.isnan(label)):
             raise BertsmithError(f"label {number} is missing")
-    return wanted
+    return array
 
 
 def _pair(text: Any, number: int) -> tuple[str, str | None]:

@@ -57,8 +57,8 @@ def chosen_settings(
     if other := {n: now[n] for n in TOLD if n in now and now[n] != getattr(usual, n)}:
         notes.append(f"because of few examples: {spoken(other)}")
     stored = stored_settings(model, given) if own else {}
-    if named := {n: value for n, value in stored.items() if n in now and now[n] == value}:
-        notes.append(f"settings in the model's bertsmith.json: {spoken(named)}")
+    if used := {n: value for n, value in stored.items() if n in now and now[n] == value}:
+        notes.append(f"settings in the model's bertsmith.json: {spoken(used)}")
     return settings, notes
 
 
@@ -133,17 +133,17 @@ def may_leave_muon(settings: RunSettings, task: Task, given: Mapping[str, Any]) 
     return settings.optimizer == "muon" and task.adamw_for_few and not chosen
 
 
-def _checked(named: Any, where: str) -> dict[str, Any]:
-    """The settings that a model names, checked."""
-    if not isinstance(named, dict):
+def _checked(settings: Any, where: str) -> dict[str, Any]:
+    """The settings in a model's bertsmith.json, checked."""
+    if not isinstance(settings, dict):
         raise BertsmithError(f"{where} is not a table of settings")
-    for name in named:
+    for name in settings:
         if name not in STORABLE:
             raise BertsmithError(
                 f"{where}: a model may not set {name!r}, only {', '.join(STORABLE)}"
             )
     try:
-        checked({name: value for name, value in named.items() if value is not None})
+        checked({name: value for name, value in settings.items() if value is not None})
     except BertsmithError as error:
         raise BertsmithError(f"{where}: {error}") from error
-    return dict(named)
+    return dict(settings)

@@ -20,21 +20,20 @@ INNER = 0.1  # of a fold's training rows, which choose the epoch
 
 
 def check_folds(plan: TrainingPlan) -> None:
-    """Refuse a dev file, and promises that the rows cannot show."""
+    """Refuse a dev file, and guarantees that the rows cannot show."""
     if plan.splits.dev is not None:
         raise BertsmithError("folds score the rows of the training file: leave out the dev file")
     task = task_named(plan.splits.train.task)
-    if (wanted := plan.calibration) is not None:
-        check_guarantee(task, wanted.abstain, wanted.coverage)
-        check_rows(plan.splits.train, wanted.abstain, wanted.coverage)
+    if plan.calibration is not None:
+        check_guarantee(task, plan.calibration)
+        check_rows(plan.splits.train, plan.calibration)
 
 
 def across_folds(plan: TrainingPlan, folds: int) -> FinetuningResult:
     """Train and score each fold, then train on all rows for as many epochs as folds took.
 
-    The score of a fold chooses nothing: its epoch is chosen by a tenth of the other rows. What is
-    promised of new data (coverage, abstention) is fitted on the predictions for all rows, each by a
-    model that did not see it.
+    The score of a fold chooses nothing: its epoch is chosen by a tenth of the other rows. Coverage
+    and abstention are fitted on the predictions for all rows, each by a model that did not see it.
     """
     dataset = labelled(plan.splits.train)
     dataset = replace(dataset, known_labels=dataset.labels)
@@ -59,9 +58,8 @@ def across_folds(plan: TrainingPlan, folds: int) -> FinetuningResult:
     )
     pooled = scored(kept.bert, replace(dataset, examples=examples), predictions)
     extras = {}
-    if plan.calibration is not None and (plan.calibration.abstain or plan.calibration.coverage):
-        wanted = plan.calibration
-        extras["calibration"] = guarantee(kept.bert, pooled, wanted.abstain, wanted.coverage)
+    if plan.calibration is not None and plan.calibration.guaranteed:
+        extras["calibration"] = guarantee(kept.bert, pooled, plan.calibration)
     kept = replace(kept, dev=pooled, scores={**kept.scores, "dev": pooled.scores})
     notes = [
         *plan.splits.notes,

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from bertsmith.batch import Batch
 from bertsmith.checkpoint import (
     Checkpoint,
+    Sentence,
     add_averaging_layer,
     can_average,
     read,
@@ -74,12 +75,23 @@ FAR = 8.0  # GELU and ReLU are linear above this
 class StoredVectors(LoadedModel):
     """A model whose last layer reads stored vectors: every text passes the encoder once.
 
-    `store` may be shared by models that differ in their last layer only.
+    `store` may be shared by models that differ in their last layer only. `added` is the number of
+    the layer that only averages, if there is one.
     """
 
-    store: dict[tuple[bytes, bytes], Tensor]
-    head: str
-    added: int | None = None  # the layer that only averages, if there is one
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        tokenizer: Tokenizer,
+        head: str,
+        store: dict[tuple[bytes, bytes], Tensor],
+        *,
+        added: int | None,
+        sentence: Sentence,
+        progress: bool | None,
+    ) -> None:
+        super().__init__(checkpoint, tokenizer, sentence=sentence, progress=progress)
+        self.head, self.store, self.added = head, store, added
 
     def outputs(self, rows: Tensor) -> Tensor:
         """The outputs of the last layer for its inputs, in CPU memory as they are."""
@@ -95,11 +107,9 @@ class StoredVectors(LoadedModel):
             heads={self.head: lambda hidden, batch, rows=None: self.outputs(hidden.last)}
         )
         results: list[Any] = []
-        vectors = self.vectors(windows)
-        start = 0
+        vectors = iter(self.vectors(windows))
         for group in grouped(windows, lambda one: len(one.ids), TOKENS):
-            rows = torch.cat(vectors[start : start + len(group)])
-            start += len(group)
+            rows = torch.cat([next(vectors) for _ in group])
             batch = Batch.of([one.ids for one in group], [one.segments for one in group])
             with torch.inference_mode():
                 hidden: Any = Hidden(rows, rows, None)  # type: ignore[arg-type]
@@ -121,8 +131,8 @@ class StoredVectors(LoadedModel):
                     one.clone() for one in (batch.layout.split(rows) if tokens else rows.split(1))
                 ]
 
-            found = super().run(list(new.values()), compute)
-            self.store.update(zip(new, found, strict=True))
+            vectors = super().run(list(new.values()), compute)
+            self.store.update(zip(new, vectors, strict=True))
         return [self.store[key] for key in keys]
 
 
@@ -161,12 +171,12 @@ class FastLearner:
 
         A unit is a text, or a word of a task that labels words; of a long text, each window.
         """
-        found = []
         if not self.task.names_labels or self.task.several:
             raise BertsmithError(f"{self.task.name} has no probabilities of one label each")
+        pairs = []
         for example in examples:
             samples = self.training.samples(self.bert, [example])
-            units: list[NDArray[np.float64]] = []
+            units = [np.zeros((0, len(self.labels)))]
             classes: list[int] = []
             for item in (one for sample in samples for one in sample):
                 rows = torch.cat(self.bert.vectors(item.windows))
@@ -176,9 +186,8 @@ class FastLearner:
                     output = self.bert.outputs(rows)
                 units.append(output.double().softmax(-1).numpy())
                 classes += targets["classes"].tolist()
-            width = len(self.labels)
-            found.append((np.concatenate(units) if units else np.zeros((0, width)), classes))
-        return found
+            pairs.append((np.concatenate(units), classes))
+        return pairs
 
 
 @dataclass(frozen=True)
@@ -237,9 +246,10 @@ class FrozenEncoder:
             checkpoint = add_averaging_layer(checkpoint)
         pass_on(checkpoint, head)
         tokenizer = Tokenizer.load(tokenizer_folder(directory), family=checkpoint.family.name)
-        self.base = StoredVectors(checkpoint, tokenizer, sentence=sentence, progress=progress)
-        self.base.store, self.base.head = {}, head
-        self.base.added = checkpoint.config.layers - 1 if averaged else None
+        added = checkpoint.config.layers - 1 if averaged else None
+        self.base = StoredVectors(
+            checkpoint, tokenizer, head, {}, added=added, sentence=sentence, progress=progress
+        )
         limit_length(self.base, max_length)
 
     def fit(
@@ -314,8 +324,8 @@ class FrozenEncoder:
         learners = []
         for rest, held in folds_of(dataset, numbers):
             learners.append(self.fit(rest, whole.settings, strengths=[whole.strength]))
-            found = learners[-1].predictions([dataset.examples[place] for place in held])
-            predictions |= zip(held, found, strict=True)
+            examples = [dataset.examples[number] for number in held]
+            predictions |= zip(held, learners[-1].predictions(examples), strict=True)
         ordered = [predictions[place] for place in range(len(numbers))]
         return CrossFit(dataset, ordered, numbers, learners, whole.labels)
 
@@ -330,9 +340,14 @@ class FrozenEncoder:
         own = Head(head.pool, dict(head.transform), output.to(base.device).requires_grad_(False))
         checkpoint = replace(checkpoint, model=Model(base.model.encoder, {self.head: own}).eval())
         bert = StoredVectors(
-            checkpoint, base.tokenizer, sentence=base.sentence, progress=base.progress
+            checkpoint,
+            base.tokenizer,
+            self.head,
+            base.store,
+            added=base.added,
+            sentence=base.sentence,
+            progress=base.progress,
         )
-        bert.store, bert.head, bert.added = base.store, self.head, base.added
         forget_former(bert, training)
         return bert
 
@@ -392,7 +407,7 @@ class _Problem:
         total = max(self.weight, 1e-12)
         weight = torch.zeros(self.outputs, inputs.shape[1], requires_grad=True)
         bias = torch.zeros(self.outputs, requires_grad=True) if self.has_bias else None
-        found = []
+        solutions = []
         for strength in strengths:
 
             def objective(penalty: float = 1 / (2 * strength * total)) -> Tensor:
@@ -400,8 +415,8 @@ class _Problem:
 
             minimise(objective, [one for one in (weight, bias) if one is not None], steps)
             own = weight.detach() / scale
-            found.append((own, None if bias is None else bias.detach() - own @ mean))
-        return found
+            solutions.append((own, None if bias is None else bias.detach() - own @ mean))
+        return solutions
 
 
 def last_inputs(head: Any, hidden: Hidden, batch: Batch) -> Tensor:

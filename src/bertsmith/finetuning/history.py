@@ -1,4 +1,4 @@
-"""What a fine-tuning run tells while it trains, and what it remembers."""
+"""Progress callbacks of a fine-tuning run, and its history."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class TrainingCallback(Protocol):
 
 
 class SilentCallback:
-    """A watcher that looks away."""
+    """A callback that does nothing."""
 
     def step(self, done: int, total: int, loss: float) -> None:
-        """Look away."""
+        """Do nothing."""
 
     def epoch(self, row: dict[str, Any]) -> None:
-        """Look away."""
+        """Do nothing."""
 
 
 @contextmanager
 def progress_bar(wanted: bool | None) -> Iterator[TrainingCallback]:
-    """A watcher that draws a bar on standard error; by default on a terminal or in a notebook."""
+    """A callback that draws a bar on standard error; by default on a terminal or in a notebook."""
     from rich.console import Console
 
     if wanted is None:

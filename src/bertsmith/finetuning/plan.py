@@ -13,7 +13,7 @@ import torch
 
 from bertsmith.errors import BertsmithError, SettingError
 from bertsmith.finetuning.average import EPOCHS, WeightSnapshots, averaged
-from bertsmith.finetuning.calibrate import Wanted, calibrate
+from bertsmith.finetuning.calibrate import CalibrationOptions, calibrate
 from bertsmith.finetuning.defaults import learned_from
 from bertsmith.finetuning.history import TrainingCallback, progress_bar
 from bertsmith.finetuning.result import TrainingRun
@@ -47,7 +47,7 @@ class TrainingPlan:
     grid: tuple[RunSettings, ...] = ()  # of a sweep
     watch: TrainingCallback | None = None
     progress: bool | None = None  # a bar, where there is no `watch`; None: on a terminal
-    calibration: Wanted | None = None
+    calibration: CalibrationOptions | None = None
     baseline: bool = False  # is the result compared with a baseline?
     log: LoggerNames = ()  # loggers of each run
     place: Path | None = None  # of their files

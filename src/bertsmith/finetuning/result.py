@@ -119,11 +119,11 @@ def write_result(
     checkpoint = replace(run.bert.checkpoint, notes=notes)
 
     def write(folder: Path) -> None:
-        parts = (checkpoint, run.bert.tokenizer, run.bert.sentence)
+        model = (checkpoint, run.bert.tokenizer, run.bert.sentence)
         if base is None:
-            save(folder, *parts)
+            save(folder, *model)
         else:
-            save_adapter(folder, *parts, base, lora_of(run.settings))
+            save_adapter(folder, *model, base, lora_of(run.settings))
         write_result_card(folder, run.bert.checkpoint, content, RunSettings().model_dump())
         write_json(folder / "report.json", finite(content))
         write_json(folder / "ledger.json", dict(run.bert.ledger.counts))
@@ -145,8 +145,9 @@ def _settings(run: TrainingRun) -> dict[str, Any]:
 
 def trained_parameters(model: Model) -> dict[str, int]:
     """The number of parameters that were trained, and of all."""
-    sizes = [(one.numel(), one.requires_grad) for one in model.parameters()]
-    return {"trained": sum(n for n, own in sizes if own), "all": sum(n for n, _ in sizes)}
+    parameters = list(model.parameters())
+    trained = sum(one.numel() for one in parameters if one.requires_grad)
+    return {"trained": trained, "all": sum(one.numel() for one in parameters)}
 
 
 def described(

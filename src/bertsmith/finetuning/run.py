@@ -15,7 +15,7 @@ from bertsmith.checkpoint import built_in
 from bertsmith.errors import BertsmithError, SettingError
 from bertsmith.finetuning.auto import Chosen, ModelSelection, auto_notes
 from bertsmith.finetuning.average import sentence
-from bertsmith.finetuning.calibrate import Wanted, reserved_rows
+from bertsmith.finetuning.calibrate import CalibrationOptions, reserved_rows
 from bertsmith.finetuning.defaults import SWEPT, chosen_settings
 from bertsmith.finetuning.folds import across_folds, check_folds
 from bertsmith.finetuning.frozen import FrozenEncoder
@@ -109,8 +109,6 @@ def finetune(
     demand_data(data)
     ranks, splits = Ranks(pick_device(device)), data
     if not isinstance(splits, Splits):
-        if trials.auto or trials.folds:  # which cross-validate instead
-            hold_out = 0.0
         splits = read_splits(
             data,
             dev,
@@ -121,14 +119,14 @@ def finetune(
             header=header,
             encoding=encoding,
             format=format,
-            hold_out=hold_out,
+            hold_out=0.0 if trials.auto or trials.folds else hold_out,  # they cross-validate
             corrections=corrections,
         )
-    wanted = Wanted(trials.calibrate, trials.abstain, trials.coverage)
     splits = _one_scheme(splits)
-    calibration: Wanted | None = wanted
+    options = CalibrationOptions(trials.calibrate, trials.abstain, trials.coverage)
+    calibration: CalibrationOptions | None = options
     if not trials.folds:
-        splits, calibration = reserved_rows(splits, wanted)
+        splits, calibration = reserved_rows(splits, options)
     settings, reasons = chosen_settings(
         model, splits, given, swept=SWEPT if trials.sweep else (), own=own_settings
     )
@@ -159,8 +157,8 @@ def finetune(
 
 
 def check_trials(plan: TrainingPlan, trials: TrialSettings, resume: bool) -> None:
-    """Refuse options that the ways to cross-validate have no use for."""
-    others = {
+    """Refuse options that cannot be combined."""
+    combined = {
         "folds": bool(trials.folds and trials.auto),
         "sweep": trials.sweep,
         "seeds": trials.seeds > 1,
@@ -171,8 +169,8 @@ def check_trials(plan: TrainingPlan, trials: TrialSettings, resume: bool) -> Non
         "average": plan.average,
     }
     way = "auto" if trials.auto else "folds"
-    for name, given in others.items():
-        if given and (trials.auto or trials.folds):
+    for name, used in combined.items():
+        if used and (trials.auto or trials.folds):
             raise BertsmithError(f"{way} cross-validates, and cannot be combined with {name}")
     if plan.average:
         if plan.splits.dev is None:
@@ -246,13 +244,13 @@ def _compared(
     try:
         return write(ModelSelection(plan, trials.minutes, say).run(write))
     except KeyboardInterrupt:
-        kept = f"the first model is in {out}" if written else "nothing was written"
-        raise Interrupted(f"interrupted: {kept}") from None
+        state = f"the first model is in {out}" if written else "nothing was written"
+        raise Interrupted(f"interrupted: {state}") from None
 
 
 def _written(plan: TrainingPlan, out: Path, overwrite: bool, resume: bool) -> FinetuningResult:
     """Train, and write the best model; after Ctrl-C, the best epoch so far."""
-    ranks, runs, work = plan.ranks, Runs(), PartialFolder.of(out)
+    ranks, runs, work = plan.ranks, Runs(), PartialFolder(out)
     # torchrun starts processes again that failed.
     resume = resume or (ranks.restarts > 0 and ranks.broadcast(work.store.begun()))
     replaceable = overwrite or (resume and is_interrupted(out))
@@ -265,8 +263,8 @@ def _written(plan: TrainingPlan, out: Path, overwrite: bool, resume: bool) -> Fi
         if ranks.count == 1 and not ranks.first:  # it left a step that others wait for
             raise Interrupted("interrupted") from None
         runs = runs.better(stop.finish()) if isinstance(stop, Stopped) else runs
-        kept = _keep(plan, runs, work, out, replaceable if is_interrupted(out) else False)
-        raise Interrupted(kept) from None
+        message = _write_interrupted(plan, runs, work, out, replaceable and is_interrupted(out))
+        raise Interrupted(message) from None
     finally:
         if ranks.first and not work.holds_something:
             work.store.remove()
@@ -284,6 +282,7 @@ def _write(
 
 def _description(plan: TrainingPlan) -> dict[str, Any]:
     """What must be the same when an interrupted command is resumed."""
+    options = plan.calibration
     return {
         "model": model_sum(plan.model),
         "data": data_sum(plan.splits),
@@ -291,7 +290,7 @@ def _description(plan: TrainingPlan) -> dict[str, Any]:
         "command": {
             "seeds": plan.seeds,
             "sweep": [[one.learning_rate, one.epochs] for one in plan.grid],
-            "calibration": plan.calibration.described if plan.calibration else [],
+            "calibration": [options.scale, options.abstain, options.coverage] if options else [],
             **({"average": True} if plan.average else {}),
             **plan.same,
         },
@@ -302,11 +301,11 @@ def result_of(plan: TrainingPlan, runs: Runs, interrupted: bool = False) -> Fine
     """The result of the runs so far."""
     kept = runs.kept
     kept.bert.ranks = None  # from here on each process is for itself
-    notes, extras = plan.ranks.run_on_first(lambda: _told(plan, runs, interrupted))
+    notes, extras = plan.ranks.run_on_first(lambda: _notes_and_extras(plan, runs, interrupted))
     mixed = bool(runs.average and runs.average["kept"])
     seeds, sweep = (  # the best as it is now, with its model
-        [kept if one.settings == kept.settings and not mixed else one for one in some]
-        for some in (runs.seeds, runs.sweep)
+        [kept if run.settings == kept.settings and not mixed else run for run in group]
+        for group in (runs.seeds, runs.sweep)
     )
     task, metric = plan.splits.train.task, plan.settings.metric
     result = FinetuningResult(task, metric, kept, seeds, sweep, notes, extras=extras)
@@ -314,7 +313,9 @@ def result_of(plan: TrainingPlan, runs: Runs, interrupted: bool = False) -> Fine
     return replace(result, content=content)
 
 
-def _told(plan: TrainingPlan, runs: Runs, interrupted: bool) -> tuple[list[str], dict[str, Any]]:
+def _notes_and_extras(
+    plan: TrainingPlan, runs: Runs, interrupted: bool
+) -> tuple[list[str], dict[str, Any]]:
     """Notes on the result, and what it is compared with."""
     kept = runs.kept
     notes = [*plan.splits.notes, *_notes(plan, kept), *plan.notes]
@@ -360,7 +361,7 @@ def vectors_baseline(splits: Splits, settings: RunSettings, device: str) -> dict
     train = replace(sample_of(splits.train, BASELINE_ROWS), known_labels=splits.train.labels)
     try:
         learner = FrozenEncoder(VECTORS, task.name, device=device).fit(train, settings)
-    except BertsmithError:  # too few labels, say: the run itself has its say on that
+    except BertsmithError:  # too few labels, say, which the run itself reports
         return None
     return {
         "name": f"linear layer on vectors of {VECTORS}",
@@ -372,23 +373,25 @@ def vectors_baseline(splits: Splits, settings: RunSettings, device: str) -> dict
     }
 
 
-def _keep(plan: TrainingPlan, runs: Runs, work: PartialFolder, out: Path, replaceable: bool) -> str:
-    """Write the best epoch so far, and say how to go on."""
-    more = plan.ranks.run_on_first(lambda: work.holds_something)
+def _write_interrupted(
+    plan: TrainingPlan, runs: Runs, work: PartialFolder, out: Path, replaceable: bool
+) -> str:
+    """Write the best epoch so far; return a message that says how to continue."""
+    resumable = plan.ranks.run_on_first(lambda: work.holds_something)
+    again = f"the same command with {RESUME} continues"
     if runs.best is None:
-        kept = f"the same command with {RESUME} continues" if more else "nothing was written"
-        return f"interrupted before the first epoch ended: {kept}"
+        again = again if resumable else "nothing was written"
+        return f"interrupted before the first epoch ended: {again}"
     epoch = f"epoch {runs.best.history.best} of {runs.best.settings.epochs}"
     if out.exists() and any(out.iterdir()) and not replaceable:
-        kept = f"{out} is as it was before"
+        state = f"{out} is as it was before"
     else:
         runs = replace(runs, best=with_model(plan, runs.best, work))
         _write(plan, result_of(plan, runs, interrupted=True), out, replaceable)
-        kept = f"the best model so far ({epoch}) is in {out}"
-    again = f"and the same command with {RESUME} continues"
-    if not more:
-        again = "but it cannot be continued: nothing else was stored yet"
-    return f"interrupted: {kept}, {again}"
+        state = f"the best model so far ({epoch}) is in {out}"
+    if resumable:
+        return f"interrupted: {state}, and {again}"
+    return f"interrupted: {state}, but it cannot be continued: nothing else was stored yet"
 
 
 def _notes(plan: TrainingPlan, kept: TrainingRun) -> list[str]:
@@ -423,13 +426,11 @@ def _why(settings: RunSettings) -> str:
 
 def _one_scheme(splits: Splits) -> Splits:
     """Tags of all files are read as in the training file: one with only O tags has no scheme."""
-    scheme = splits.train.scheme
-    others = (
-        replace(one, scheme=scheme) if one is not None and one.scheme is None else one
+    dev, test = (
+        None if one is None else replace(one, scheme=one.scheme or splits.train.scheme)
         for one in (splits.dev, splits.test)
     )
-    dev, test = others
-    return replace(splits, dev=dev, test=test) if scheme else splits
+    return replace(splits, dev=dev, test=test)
 
 
 def _grid(splits: Splits, settings: RunSettings, trials: TrialSettings) -> tuple[RunSettings, ...]:

@@ -57,8 +57,8 @@ class TrialFile:
             if path.exists() and not path.is_file():  # a device may have no end
                 raise BertsmithError(f"{path}: not a regular file; name a .jsonl file")
         with readable(path, "not a file of scores"):
-            whole, cut = self._lines()
-            for number, line in enumerate(whole.splitlines(), 1):
+            lines, cut = self._lines()
+            for number, line in enumerate(lines.splitlines(), 1):
                 self.rows.append(_row(path, number, line))
         for row in self.rows:
             self._check(row)
@@ -67,7 +67,7 @@ class TrialFile:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
             if cut:
-                os.truncate(path, len(whole))
+                os.truncate(path, len(lines))
 
     def finished(self, task: str, data: str) -> dict[int, Trial]:
         """The trials of a task by their seeds; `data` is the sum of its files."""
@@ -87,10 +87,9 @@ class TrialFile:
     def _lines(self) -> tuple[bytes, bytes]:
         """The whole lines, and the beginning of one that was cut short when it was written."""
         content = self.path.read_bytes() if self.path.exists() else b""
-        whole = content[: content.rfind(b"\n") + 1]
-        cut = content[len(whole) :]
-        if BEGINNING.startswith(cut[: len(BEGINNING)]):
-            return whole, cut
+        end = content.rfind(b"\n") + 1
+        if BEGINNING.startswith(content[end:][: len(BEGINNING)]):
+            return content[:end], content[end:]
         return content, b""
 
     def _check(self, row: dict[str, Any]) -> None:

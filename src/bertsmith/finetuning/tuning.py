@@ -186,6 +186,7 @@ class Tuning:
             tables=tables,
         )
         self.history.planned = self.total
+        other = () if ranks.first else (ranks.rank,)  # ranks have draws of their own
         trainer = Trainer(
             learner,
             module,
@@ -194,7 +195,7 @@ class Tuning:
             ranks=ranks,
             request=lambda step: epochs,
             record=self.history,
-            watch=_Told(self),
+            watch=_Report(self),
             place=str(training.dataset.path),
             checkpoints=self.checkpoints,
             keeping=Keeping(every=self.each, at_start=False, spare=SPARE),
@@ -202,7 +203,7 @@ class Tuning:
             replay=REPLAY if graphs else None,
             workers=0,  # they would compete for the lock of Python: batches are quickly made
             ledger=bert.ledger,
-            draw=lambda step: int(bits(settings.seed, "step", step, *_other(ranks)) >> 1),
+            draw=lambda step: int(bits(settings.seed, "step", step, *other) >> 1),
             tables=tables if on_cpu else (),  # a GPU fills a table of zeros in no time
             loggers=self.loggers,
         )
@@ -254,8 +255,8 @@ class Tuning:
         def value(row: Mapping[str, Any]) -> float | None:
             if not is_evaluated(row["epoch"], settings, row["loss"]):
                 return None
-            found = row.get(settings.metric)
-            return math.inf if self.look is None else math.nan if found is None else found
+            score = row.get(settings.metric)
+            return math.inf if self.look is None else math.nan if score is None else score
 
         def ended(best: Best, row: Mapping[str, Any]) -> bool:
             rows = [*self.history.epochs, row]
@@ -306,8 +307,8 @@ class HeadTuning(Tuning):
         return None
 
 
-class _Told:
-    """Passes what the loop reports on to the watcher of a run."""
+class _Report:
+    """Passes what the loop reports to the callback of a run."""
 
     def __init__(self, tuning: Tuning) -> None:
         self.tuning = tuning
@@ -323,11 +324,6 @@ class _Told:
 
     def say(self, message: str) -> None:
         """Nothing: the ledger has it, too."""
-
-
-def _other(ranks: Ranks) -> tuple[int, ...]:
-    """What ranks but the first add to a seed."""
-    return () if ranks.first else (ranks.rank,)
 
 
 def can_replay(settings: RunSettings, ranks: Ranks) -> bool:
@@ -366,8 +362,8 @@ def may_begin(rows: Sequence[Mapping[str, Any]], settings: RunSettings) -> bool:
     A model that still predicts the same everywhere has one score in all epochs (an F1 of 0) or none
     (a correlation). With one score it goes on as long as its loss falls, from third to third.
     """
-    found = (row.get(settings.metric) for row in rows)
-    scores = {score for score in found if score is not None and not math.isnan(score)}
+    values = (row.get(settings.metric) for row in rows)
+    scores = {score for score in values if score is not None and not math.isnan(score)}
     losses = [row["loss"] for row in rows]
     before = losses[: -math.ceil(settings.epochs / 3)]
     falls = not before or losses[-1] < FALLING * min(before)

@@ -44,16 +44,16 @@ class Interrupted(KeyboardInterrupt):
 
 
 class PartialFolder:
-    """What is kept: the plan, finished runs, the best weights so far, the state of a run."""
+    """The folder of an output directory for an interrupted command.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.store = folder, WorkFolder(folder)
-        self.best = Checkpoints(folder / "best", keep=1)
+    It holds the plan, finished runs, the best weights so far, and the state of a run.
+    """
 
-    @classmethod
-    def of(cls, out: Path) -> PartialFolder:
-        """The folder of an output directory."""
-        return cls(_partial(out))
+    def __init__(self, out: str | Path) -> None:
+        path = Path(os.path.realpath(out))
+        self.folder = path.with_name(path.name + ENDING)
+        self.store = WorkFolder(self.folder)
+        self.best = Checkpoints(self.folder / "best", keep=1)
 
     def start(self, out: Path, plan: Mapping[str, Any], resume: bool, overwrite: bool) -> None:
         """Make the folder, or take up the one of an interrupted command."""
@@ -154,7 +154,7 @@ def is_interrupted(out: Path) -> bool:
 def check_out(out: str | Path, overwrite: bool = False, resume: bool = False) -> None:
     """Refuse an output directory that may not be written, before any work is done."""
     with writing(out):  # names that are too long
-        report, stored = _report(Path(out)), _partial(out).exists()
+        report, stored = _report(out), PartialFolder(out).folder.exists()
     interrupted = bool(report.get("interrupted"))
     if not overwrite and stored and interrupted and not resume:
         raise BertsmithError(f"{out}: {INTERRUPTED}")
@@ -165,12 +165,6 @@ def check_out(out: str | Path, overwrite: bool = False, resume: bool = False) ->
     check_replaceable(out, overwrite or (resume and interrupted))
 
 
-def _partial(out: str | Path) -> Path:
-    """The folder in which an interrupted command keeps its state."""
-    place = Path(os.path.realpath(out))
-    return place.with_name(place.name + ENDING)
-
-
-def _report(out: Path) -> dict[str, Any]:
+def _report(out: str | Path) -> dict[str, Any]:
     """The report in an output directory; empty if there is none."""
-    return read_table(out / "report.json") or {}
+    return read_table(Path(out) / "report.json") or {}

@@ -35,9 +35,9 @@ class LabelFile:
                     f"{plan['task']}: choose another file"
                 )
         labels = list(dict.fromkeys([*stored.get("labels", ()), *plan["labels"]]))
-        whole = {**plan, "labels": labels}
-        if stored != json.loads(json.dumps(whole)):
-            self._append({PLAN: whole})
+        merged = {**plan, "labels": labels}
+        if stored != json.loads(json.dumps(merged)):
+            self._append({PLAN: merged})
 
     def _read(self) -> None:
         content = self.path.read_bytes()
