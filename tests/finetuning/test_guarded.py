@@ -23,7 +23,14 @@ from finetuning.test_resume import Stopper, report, weights
 from tasks.models import Made
 
 Maker = Callable[..., Made]
+Paths = tuple[Path, Path, Path]
 THREE: dict[str, Any] = {**FAST, "epochs": 3, "batch_size": 8, "device": "cpu"}  # steps an epoch
+
+
+@pytest.fixture
+def paths(made: Maker, write: Write, tmp_path: Path) -> Paths:
+    """A model, a file of 24 rows, and a place for the result."""
+    return made("bert", "Model").folder, write("t.jsonl", labelled(24)), tmp_path / "out"
 
 
 class Spoiler:
@@ -206,19 +213,14 @@ def states(tmp_path: Path) -> list[Path]:
     ],
 )
 def test_a_signal_in_an_epoch_loses_no_step(
-    made: Maker,
-    write: Write,
+    paths: Paths,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     more: dict[str, Any],
     at: int,
     left: int,
 ) -> None:
-    folder, file, out = (
-        made("bert", "Model").folder,
-        write("t.jsonl", labelled(24)),
-        tmp_path / "out",
-    )
+    folder, file, out = paths
     settings = {**THREE, "dev": file, **more}
     finetune(folder, file, tmp_path / "whole", **settings)
     with monkeypatch.context() as patch:
@@ -246,14 +248,10 @@ class Ender(Stopper):
 
 @pytest.mark.parametrize("when", ["evaluation", "last step", "last epoch"])
 def test_a_signal_is_heard_at_the_end_of_an_epoch(
-    when: str, made: Maker, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    when: str, paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also at the very end of a seed: the next one is not trained."""
-    folder, file, out = (
-        made("bert", "Model").folder,
-        write("t.jsonl", labelled(24)),
-        tmp_path / "out",
-    )
+    folder, file, out = paths
     settings = {**THREE, "epochs": 2, "dev": file, "seeds": 2}
     finetune(folder, file, tmp_path / "whole", **settings)
     real, calls = plan._evaluated, [0]
@@ -280,14 +278,10 @@ def test_a_signal_is_heard_at_the_end_of_an_epoch(
 
 
 def test_weights_are_exchanged_without_interruption(
-    made: Maker, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal while averages take the place of weights comes before the evaluation."""
-    folder, file, out = (
-        made("bert", "Model").folder,
-        write("t.jsonl", labelled(24)),
-        tmp_path / "out",
-    )
+    folder, file, out = paths
     settings = {**THREE, "dev": file, "ema": 0.9}
     finetune(folder, file, tmp_path / "whole", **settings)
     apply = Averages.apply
@@ -324,13 +318,9 @@ def test_a_rank_that_left_a_step_writes_nothing(
 
 
 def test_a_damaged_state_is_one_line_and_a_replaced_one_is_found(
-    made: Maker, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, file, out = (
-        made("bert", "Model").folder,
-        write("t.jsonl", labelled(24)),
-        tmp_path / "out",
-    )
+    folder, file, out = paths
     settings = {**THREE, "hold_out": 0, "head_epochs": 1}
     finetune(folder, file, tmp_path / "whole", **settings)
     with monkeypatch.context() as patch:
