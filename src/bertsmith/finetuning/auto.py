@@ -64,7 +64,7 @@ class OutOfTime(Exception):  # noqa: N818 - nobody sees it
 
 
 class Limit(SilentCallback):
-    """Ends a training after so many seconds, and before that after its first steps."""
+    """Stops a training after so many seconds, or after its first steps."""
 
     def __init__(self, seconds: float, steps: float = math.inf) -> None:
         self.began, self.seconds, self.steps = monotonic(), seconds, steps
@@ -93,7 +93,7 @@ class ContrastiveWarmUp(Training):
         return F.normalize(rows.float(), dim=-1)
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
-        """Those of the task."""
+        """The samples of the task."""
         return self.inner.samples(bert, examples)
 
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
@@ -271,7 +271,7 @@ class ModelSelection:
     # ------------------------------------------------------------------ comparison
 
     def _try(self, candidate: Candidate) -> None:
-        """Predict held-out examples, fold by fold; a slow one as long as there is time."""
+        """Predict held-out examples, fold by fold; slow candidates stop when the time is up."""
         began = monotonic()
         count = max(self.folds) + 1
         for fold, (rest, held) in enumerate(folds_of(self.data, self.folds)):
@@ -319,7 +319,7 @@ class ModelSelection:
         return score
 
     def _estimate(self, candidate: Candidate) -> float:
-        """The score of the base, and the gain: what was expected and what was measured of it.
+        """The score of the base and a gain: a mean of the expected and the measured one.
 
         On a few examples the measured gain is mostly noise, so that the expectation decides.
         """

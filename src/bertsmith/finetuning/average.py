@@ -34,7 +34,7 @@ class WeightSnapshots:
         self.held: dict[int, dict[str, Tensor]] = {}
 
     def add(self, number: int, model: nn.Module) -> None:
-        """Keep the weights as they are."""
+        """Store a copy of the trained weights."""
         trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
         if self.stored is None:
             self.held[number] = {name: one.detach().cpu().clone() for name, one in trained.items()}
@@ -45,7 +45,7 @@ class WeightSnapshots:
         self.ranks.run_on_first(lambda: stored.save(number, {"model": tensors}, {}))
 
     def numbers(self) -> list[int]:
-        """The numbers of all that are kept."""
+        """The numbers of the stored weights."""
         stored = self.stored
         return sorted(self.held) if stored is None else self.ranks.run_on_first(stored.steps)
 
@@ -54,7 +54,7 @@ class WeightSnapshots:
         return self.stored.read(number).tensors["model"] if self.stored else self.held[number]
 
     def mean(self, numbers: Sequence[int]) -> dict[str, Tensor]:
-        """The mean of the weights of several, summed in float64."""
+        """The mean of several weights, summed in float64."""
         total: dict[str, Tensor] = {}
         for number in numbers:
             for name, value in self.read(number).items():
@@ -86,7 +86,7 @@ def averaged(
     tried: dict[tuple[int, ...], Evaluation] = {}
 
     def value(numbers: Sequence[int]) -> float:
-        """The score of an average of several, or of one alone."""
+        """The score of the average of several members, or of one member."""
         if len(numbers) == 1:
             return scores[numbers[0]]
         key = tuple(sorted(numbers))
@@ -118,7 +118,7 @@ def averaged(
 
 
 def sentence(content: Mapping[str, Any]) -> str:
-    """What came of an average, in a sentence."""
+    """The outcome of weight averaging, in a sentence."""
     if not content["tried"]:
         return f"nothing was averaged: there are fewer than two scored {content['of']}"
     best, single = content["best"], content["single"]["dev"]
@@ -138,7 +138,7 @@ def assign(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 
 def _compared(single: Evaluation, average: Evaluation, metric: str) -> dict[str, float] | None:
-    """The paired bootstrap of the average less the best alone."""
+    """A paired bootstrap of the average and the best run."""
     try:
         return asdict(compare(single, average, metric))
     except BertsmithError:  # too few examples for any draw to have a score

@@ -76,7 +76,7 @@ class BenchmarkCallback(TrainingCallback, Protocol):
         """A task begins to train."""
 
     def finish(self, trial: Trial, metrics: Sequence[str], stored: bool) -> None:
-        """A task is trained and scored, or was so before and is read from a file."""
+        """A task is trained and scored, or its scores are read from a file."""
 
 
 def run_glue(
@@ -202,7 +202,7 @@ class BenchmarkTrainer:
                 yield BenchmarkRow(name + ending, summed, *counts)
 
     def _recorded(self, name: str) -> dict[str, Any]:
-        """What all seeds of a task have in common."""
+        """The settings that all seeds of a task share, as the file records them."""
         settings, kind = self.settings[name], self.goals[name][0]
         recorded = settings.model_dump() | {"limit": self.limit}
         del recorded["seed"]
@@ -214,7 +214,7 @@ class BenchmarkTrainer:
         return recorded
 
     def _trials(self, name: str, splits: Splits) -> list[Trial]:
-        """What each seed scores."""
+        """The scores of each seed."""
         sets = (splits.train, splits.dev, splits.test)
         data, known = "", {}
         if self.file is not None:

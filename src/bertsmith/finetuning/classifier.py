@@ -25,17 +25,17 @@ from bertsmith.tasks.dataset import Dataset
 
 try:  # scikit-learn asks its estimators for more than fit and predict, and more every year
     from sklearn.base import BaseEstimator, ClassifierMixin
-except ImportError:  # and who does not use it needs none of that
+except ImportError:
 
     class BaseEstimator:  # type: ignore[no-redef]
-        """What remains of an estimator without scikit-learn."""
+        """Stands in for scikit-learn's class where it is not installed."""
 
         def get_params(self, deep: bool = True) -> dict[str, Any]:
             """The arguments that it was made with."""
             return {name: getattr(self, name) for name in signature(type(self)).parameters}
 
     class ClassifierMixin:  # type: ignore[no-redef]
-        """And of a classifier."""
+        """Stands in for scikit-learn's class where it is not installed."""
 
 
 class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

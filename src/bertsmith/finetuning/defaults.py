@@ -73,7 +73,7 @@ def learned_from(train: Dataset[Any], settings: RunSettings) -> list[Any]:
 
 
 def with_metric(splits: Splits, settings: RunSettings) -> RunSettings:
-    """The settings with the score that decides, which must be one of the task's."""
+    """The settings with the score that selects the best epoch; it must be one of the task's."""
     known = task_named(splits.train.task).metrics(splits.train)
     metric = settings.metric or known[0]
     if metric not in known:

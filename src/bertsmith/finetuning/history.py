@@ -56,7 +56,7 @@ def progress_bar(wanted: bool | None) -> Iterator[TrainingCallback]:
 
 @dataclass
 class History:
-    """What happened in a run; the loop's record of it."""
+    """The losses and scores of a run, which the training loop records."""
 
     losses: list[float] = field(default_factory=list)  # of each step; NaN if it was skipped
     epochs: list[dict[str, Any]] = field(default_factory=list)
@@ -89,17 +89,17 @@ class History:
             self.losses.append(math.nan if "skipped" in row else row["loss"])
 
     def kept(self) -> dict[str, Any]:
-        """All of it."""
+        """The history as plain values, for a checkpoint."""
         return asdict(self)
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Go back to what a checkpoint has."""
+        """Continue from the history in a checkpoint."""
         self.__dict__.update(kept)
         self.losses = [math.nan if loss is None else loss for loss in self.losses]
 
     def cut(self, progress: Progress) -> tuple[dict[str, int], list[str]]:
-        """Nothing: `restore` did it."""
+        """Do nothing: `restore` did it."""
         return {}, []
 
     def keep_ledger(self, ledger: Ledger) -> None:
-        """Nothing: the ledger is the model's."""
+        """Do nothing: the model has the ledger."""

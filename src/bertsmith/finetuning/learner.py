@@ -25,11 +25,12 @@ SHORTEST = 64  # the least bound on lengths that graphs are captured for
 
 
 class TaskLoss(nn.Module):
-    """Batches are filled up to a multiple of `step` tokens, for kernels that want few sizes.
+    """A model with the loss of its task.
 
-    Batches of more than `cached` tokens pass in parts (0: never). The gradients of a loss over all
-    outputs are cached (GradCache, Gao et al. 2021): a first pass computes the outputs without a
-    graph; in the backward pass each part is computed again, so that only one graph is in memory.
+    Batches are filled up to a multiple of `step` tokens, for kernels that want few sizes. Batches
+    of more than `cached` tokens pass in parts (0: never). The gradients of a loss over all outputs
+    are cached (GradCache, Gao et al. 2021): a first pass computes the outputs without a graph; in
+    the backward pass each part is computed again, so that only one graph is in memory.
     """
 
     objectives = ()
@@ -40,7 +41,7 @@ class TaskLoss(nn.Module):
         self.leaves_unused = training.head is None  # such as a pooler
 
     def counts(self, example: TaskBatch) -> Counter[str]:
-        """Nothing: the weight of a step is known to its batches."""
+        """Nothing: batches have the weight of their step."""
         return Counter()
 
     def forward(

@@ -58,7 +58,7 @@ class TrainingPlan:
     compared: Callable[[TrainingRun], dict[str, Any]] | None = None  # a student beside its teacher
 
     def weights(self, work: PartialFolder | None) -> WeightSnapshots | None:
-        """What is to be averaged: the weights of seeds, or of the epochs of one."""
+        """The store of weights to average, of seeds or epochs; None without averaging."""
         if not self.average:
             return None
         most = self.seeds if self.seeds > 1 else EPOCHS

@@ -43,7 +43,7 @@ def normalised(text: str) -> str:
 
 
 def exact(gold: str, predicted: str) -> float:
-    """1 if both are the same for SQuAD."""
+    """1 if the normalised answers are equal."""
     return float(normalised(gold) == normalised(predicted))
 
 

@@ -58,7 +58,7 @@ class Figures:
 
 
 def predictions(answer: Any) -> Iterator[tuple[str | None, float]]:
-    """The labels and scores in an answer, of any depth."""
+    """The labels and scores in an answer, however nested."""
     if isinstance(answer, list | tuple):
         for one in answer:
             yield from predictions(one)

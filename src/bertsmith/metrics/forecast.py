@@ -22,7 +22,7 @@ MISFIT, BENT = 0.1, 0.1
 
 @dataclass(frozen=True)
 class Between:
-    """A number that was estimated, and the interval that holds it with the stated confidence."""
+    """An estimate with its interval."""
 
     value: float
     low: float
