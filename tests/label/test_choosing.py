@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from bertsmith.label import labelling, texts_to_label
-from bertsmith.label.choosing import chosen, fraction
-from bertsmith.label.learner import doubt
+from bertsmith.label.choosing import chosen, doubt, fraction
 from bertsmith.settings.labelling import LabellingSettings
 from bertsmith.tasks.task import Prediction
 

@@ -91,3 +91,13 @@ def fraction(name: str, *salt: Any) -> float:
     """A number from 0 to 1 that depends on a name alone: a fixed random draw for each text."""
     digest = hashlib.sha256("\0".join([name, *map(str, salt)]).encode()).digest()
     return int.from_bytes(digest[:8]) / 2**64
+
+
+def doubt(prediction: Any) -> float:
+    """How much a model doubts its prediction: 1 where the two likeliest labels are even."""
+    scores = prediction.output.get("scores")
+    if isinstance(scores, dict) and len(scores) > 1:
+        first, second = sorted(scores.values(), reverse=True)[:2]
+        if sum(scores.values()) < 1.01:  # one label of several
+            return float(1 - first + second)
+    return float(1 - prediction.confidence)

@@ -72,13 +72,3 @@ class LabellingModel:
         if self.bert is None or not examples:
             return None
         return self.task.predict(self.bert, examples)
-
-
-def doubt(prediction: Prediction) -> float:
-    """How much a model doubts its prediction: 1 where the two likeliest labels are even."""
-    scores = prediction.output.get("scores")
-    if isinstance(scores, dict) and len(scores) > 1:
-        first, second = sorted(scores.values(), reverse=True)[:2]
-        if sum(scores.values()) < 1.01:  # one label of several
-            return float(1 - first + second)
-    return float(1 - prediction.confidence)

@@ -18,7 +18,7 @@ import numpy as np
 from bertsmith.data.annotations import ABOUT
 from bertsmith.data.tables import Row
 from bertsmith.errors import BertsmithError
-from bertsmith.label.choosing import chosen, fraction
+from bertsmith.label.choosing import chosen, doubt, fraction
 from bertsmith.label.file import LabelFile, opened
 from bertsmith.label.people import agreement_of
 from bertsmith.ledger import Ledger
@@ -290,8 +290,6 @@ class Session:
         predictions = self.learner.predictions([self.items[name].example for name in pool])
         doubts = None
         if predictions is not None:
-            from bertsmith.label.learner import doubt
-
             doubts = np.array([doubt(one) for one in predictions] + [0.0] * len(taught))
             self.suggestions = {
                 name: (self.form.suggested(one), one.confidence)
