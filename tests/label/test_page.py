@@ -23,7 +23,7 @@ from bertsmith.serve.labelling import labelling_app
 from bertsmith.serve.run import config, listen
 from bertsmith.settings.labelling import LabellingSettings
 from bertsmith.settings.serving import LOOPBACK
-from bertsmith.settings.serving import LabellingSettings as Serving
+from bertsmith.settings.serving import Settings as Serving
 
 TEXTS = [{"text": f"message {number}"} for number in range(12)]
 
