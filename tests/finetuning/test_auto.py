@@ -164,7 +164,7 @@ def choice(base: Base, write: Write, count: int) -> ModelSelection:
     data = read_data(write("train.jsonl", labelled(count)))
     settings, ranks = settings_for("classification", metric="accuracy"), Ranks(pick_device("cpu"))
     plan = TrainingPlan(base().folder, Splits(data), settings, None, None, ranks)  # type: ignore[arg-type]
-    return ModelSelection(plan, 1, lambda line: None)
+    return ModelSelection(plan, 1)
 
 
 @pytest.mark.parametrize(("count", "fewer", "better"), [(16, 1, True), (400, 40, False)])

@@ -134,8 +134,8 @@ Chosen = tuple[TrainingRun, dict[str, Any]]  # the model as a run, and what was 
 class ModelSelection:
     """The comparison of all candidates on the same folds."""
 
-    def __init__(self, plan: TrainingPlan, minutes: float, tell: Callable[[str], None]) -> None:
-        self.plan, self.tell, self.began = plan, tell, monotonic()
+    def __init__(self, plan: TrainingPlan, minutes: float) -> None:
+        self.plan, self.began = plan, monotonic()
         self.end = self.began + 60 * minutes
         self.data = labelled(plan.splits.train)
         self.data = replace(self.data, known_labels=self.data.labels)
@@ -186,7 +186,7 @@ class ModelSelection:
 
     def _fitted(self, best: Candidate) -> Chosen:
         """A candidate fitted to all examples."""
-        self.tell(f"auto: fitting {best.name} to all {len(self.data):,} examples")
+        self.plan.say(f"auto: fitting {best.name} to all {len(self.data):,} examples")
         return self._result(best, best.fit(best, self.data, math.inf))
 
     # ------------------------------------------------------------------ candidates
@@ -301,7 +301,9 @@ class ModelSelection:
             candidate.estimate = self._estimate(candidate)
             rows = f"{len(candidate.predictions):,} held-out examples"
             note = f"{self.metric} {candidate.score:.4f} on {rows}, {candidate.seconds:.0f} s"
-        self.tell(f"auto: {candidate.name}: {note if candidate.predictions else candidate.note}")
+        self.plan.say(
+            f"auto: {candidate.name}: {note if candidate.predictions else candidate.note}"
+        )
         self.done.append(candidate)
 
     def _scorer(

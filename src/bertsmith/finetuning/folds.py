@@ -38,11 +38,10 @@ def across_folds(plan: TrainingPlan, folds: int) -> FinetuningResult:
     dataset = labelled(plan.splits.train)
     dataset = replace(dataset, known_labels=dataset.labels)
     numbers = _spread(dataset, fold_numbers(dataset, folds, plan.settings.seed))
-    say = getattr(plan.watch, "say", lambda line: None)
     runs: list[TrainingRun] = []
     examples, predictions = [], []
     for rest, held in folds_of(dataset, numbers):
-        say(f"fold {len(runs) + 1} of {max(numbers) + 1}")
+        plan.say(f"fold {len(runs) + 1} of {max(numbers) + 1}")
         train, dev, _ = split_off(rest, INNER)
         best = _trained(replace(plan, splits=Splits(train, dev)))
         own = replace(dataset, examples=[dataset.examples[place] for place in held])
@@ -52,7 +51,7 @@ def across_folds(plan: TrainingPlan, folds: int) -> FinetuningResult:
         runs.append(replace(best.light(), scores={"dev": fold.scores, "test": None}))
     epochs = max(1, round(median(one.history.best for one in runs)))
     settings = plan.settings.changed(epochs=epochs, keep="last", patience=0)
-    say(f"all rows, {epochs} epochs")
+    plan.say(f"all rows, {epochs} epochs")
     kept = _trained(
         replace(plan, splits=Splits(dataset, None, plan.splits.test), settings=settings)
     )

@@ -83,15 +83,13 @@ class StoredVectors(LoadedModel):
         self,
         checkpoint: Checkpoint,
         tokenizer: Tokenizer,
-        head: str,
-        store: dict[tuple[bytes, bytes], Tensor],
-        *,
-        added: int | None,
         sentence: Sentence,
-        progress: bool | None,
+        head: str,
+        added: int | None,
+        store: dict[tuple[bytes, bytes], Tensor],
     ) -> None:
-        super().__init__(checkpoint, tokenizer, sentence=sentence, progress=progress)
-        self.head, self.store, self.added = head, store, added
+        super().__init__(checkpoint, tokenizer, sentence=sentence, progress=False)
+        self.head, self.added, self.store = head, added, store
 
     def outputs(self, rows: Tensor) -> Tensor:
         """The outputs of the last layer for its inputs, in CPU memory as they are."""
@@ -227,7 +225,6 @@ class FrozenEncoder:
         task: str,
         *,
         device: str | torch.device | None = None,
-        progress: bool | None = False,
         max_length: int = 0,
     ) -> None:
         self.task, self.model = task_named(task), str(model)
@@ -247,9 +244,7 @@ class FrozenEncoder:
         pass_on(checkpoint, head)
         tokenizer = Tokenizer.load(tokenizer_folder(directory), family=checkpoint.family.name)
         added = checkpoint.config.layers - 1 if averaged else None
-        self.base = StoredVectors(
-            checkpoint, tokenizer, head, {}, added=added, sentence=sentence, progress=progress
-        )
+        self.base = StoredVectors(checkpoint, tokenizer, sentence, head, added, {})
         limit_length(self.base, max_length)
 
     def fit(
@@ -340,13 +335,7 @@ class FrozenEncoder:
         own = Head(head.pool, dict(head.transform), output.to(base.device).requires_grad_(False))
         checkpoint = replace(checkpoint, model=Model(base.model.encoder, {self.head: own}).eval())
         bert = StoredVectors(
-            checkpoint,
-            base.tokenizer,
-            self.head,
-            base.store,
-            added=base.added,
-            sentence=base.sentence,
-            progress=base.progress,
+            checkpoint, base.tokenizer, base.sentence, self.head, base.added, base.store
         )
         forget_former(bert, training)
         return bert

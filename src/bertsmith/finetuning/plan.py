@@ -57,12 +57,9 @@ class TrainingPlan:
     same: Mapping[str, Any] = field(default_factory=dict)  # what else must be equal on resume
     compared: Callable[[TrainingRun], dict[str, Any]] | None = None  # a student beside its teacher
 
-    def weights(self, work: PartialFolder | None) -> WeightSnapshots | None:
-        """The store of weights to average, of seeds or epochs; None without averaging."""
-        if not self.average:
-            return None
-        most = self.seeds if self.seeds > 1 else EPOCHS
-        return WeightSnapshots(self.ranks, None if work is None else work.folder / "weights", most)
+    def say(self, message: str) -> None:
+        """Report a message, if the callback takes messages."""
+        getattr(self.watch, "say", lambda message: None)(message)
 
     def loggers(self, settings: RunSettings) -> Loggers:
         """The loggers of a run with these settings."""
@@ -71,9 +68,8 @@ class TrainingPlan:
         rate, epochs = f"rate {settings.learning_rate:g}", f"{settings.epochs} epochs"
         what = [f"seed {settings.seed}"] * (self.seeds > 1) + [rate, epochs] * bool(self.grid)
         folder = self.place.joinpath(*filter(None, [", ".join(what)]))
-        say = getattr(self.watch, "say", lambda message: None)
         name = " ".join([self.place.name.removesuffix(LOGS), ", ".join(what)]).strip()
-        return Loggers(self.log, LoggedRun(folder, name, settings.model_dump()), say)
+        return Loggers(self.log, LoggedRun(folder, name, settings.model_dump()), self.say)
 
 
 @dataclass(frozen=True)
@@ -126,7 +122,10 @@ def train_all(plan: TrainingPlan, work: PartialFolder | None = None) -> Iterator
 
     At the end, the best run is calibrated, if that is asked for.
     """
-    runs, settings, weights = Runs(), plan.settings, plan.weights(work)
+    runs, settings, weights = Runs(), plan.settings, None
+    if plan.average:
+        most = plan.seeds if plan.seeds > 1 else EPOCHS
+        weights = WeightSnapshots(plan.ranks, work and work.folder / "weights", most)
     for one in plan.grid:
         runs = runs.after(train_one(plan, one, work, runs.best), swept=True)
         yield runs

@@ -240,9 +240,8 @@ def _compared(
         result, written = _write(own, result, out, overwrite or written), True
         return result
 
-    say = getattr(plan.watch, "say", lambda line: None)
     try:
-        return write(ModelSelection(plan, trials.minutes, say).run(write))
+        return write(ModelSelection(plan, trials.minutes).run(write))
     except KeyboardInterrupt:
         state = f"the first model is in {out}" if written else "nothing was written"
         raise Interrupted(f"interrupted: {state}") from None
