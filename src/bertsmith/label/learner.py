@@ -1,4 +1,4 @@
-"""The model behind the labelling page: its suggestions, its doubts, and vectors of all texts."""
+"""The model behind the labelling page: its suggestions, its score, and vectors of all texts."""
 
 from __future__ import annotations
 
