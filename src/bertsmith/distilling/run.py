@@ -80,8 +80,12 @@ def distill(
     own = picked(DistillationSettings, given)
     logged = {"log": log, "place": logs_of(log, out)}
     if own.recipe is not None or is_corpus(data):
-        recipe = _recipe(teacher, data, out, own, given)
-        return distill_text(recipe, Path(str(out)), resume=resume, show=own.show, log=log)
+        if out is None or data is None or own.to == "static":
+            raise BertsmithError(
+                f"a recipe needs a corpus that `bertsmith prepare` wrote, and {setting('out')}"
+            )
+        recipe = _recipe(teacher, data, own, given)
+        return distill_text(recipe, Path(out), resume=resume, show=own.show, log=log)
     if own.changes:
         raise BertsmithError(
             f"{setting('changes', option='--set')} is for a recipe, which needs a prepared corpus"
@@ -120,20 +124,22 @@ def distill(
 
 
 def _recipe(
-    teacher: str | Path, data: Any, out: Any, own: DistillationSettings, given: dict[str, Any]
+    teacher: str | Path, corpus: str | Path, own: DistillationSettings, given: dict[str, Any]
 ) -> Recipe:
     """The recipe of a student that is pre-trained; settings that recipes have are refused."""
-    if out is None or data is None or own.to == "static":
-        raise BertsmithError(
-            f"a recipe needs a corpus that `bertsmith prepare` wrote, and {setting('out')}"
-        )
     scored = own.dev is not None or own.test is not None
     if given or scored or own.learn is not None:
         example = setting("changes", ["train.steps=100"], "--set train.steps=100")
         names = ", ".join([*given, *["dev or test"] * scored]) or "learn"
         raise BertsmithError(f"a recipe sets {names}: change its keys with {example}")
-    changes = own.changes or ()
-    return taught_recipe(teacher, data, own.recipe, changes, student=own.student, layers=own.layers)
+    return taught_recipe(
+        teacher,
+        corpus,
+        own.recipe,
+        own.changes or (),
+        student=own.student,
+        layers=own.layers,
+    )
 
 
 @dataclass(frozen=True)
