@@ -125,7 +125,8 @@ def train_all(plan: TrainingPlan, work: PartialFolder | None = None) -> Iterator
     runs, settings, weights = Runs(), plan.settings, None
     if plan.average:
         most = plan.seeds if plan.seeds > 1 else EPOCHS
-        weights = WeightSnapshots(plan.ranks, work and work.folder / "weights", most)
+        folder = None if work is None else work.folder / "weights"
+        weights = WeightSnapshots(plan.ranks, folder, most)
     for one in plan.grid:
         runs = runs.after(train_one(plan, one, work, runs.best), swept=True)
         yield runs
