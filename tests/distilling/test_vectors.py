@@ -14,8 +14,7 @@ from sentence_transformers import SentenceTransformer
 
 import bertsmith as bs
 from bertsmith import BertsmithError
-from bertsmith.distilling.vectors import pieces_of
-from bertsmith.distilling.vectors import Teachers
+from bertsmith.distilling.vectors import Teachers, pieces_of
 from bertsmith.finetuning import tuning
 from bertsmith.finetuning.history import SilentCallback
 from bertsmith.infer.opening import open_model
