@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +20,6 @@ from bertsmith.tasks.registry import task_named
 from finetuning.conftest import FAST, Write, labelled, texts
 from tasks.models import LINES, Made, Maker
 
-Base = Callable[..., Made]
 SUFFIXES = {
     "classification": "ForSequenceClassification",
     "multilabel": "ForSequenceClassification",
@@ -46,7 +44,7 @@ def teacher_of(task: str, made: Maker, family: str = "bert") -> Made:
 
 
 @pytest.fixture(scope="module")
-def city(base: Base, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def city(base: Maker, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A teacher that tells cities from other things."""
     folder = tmp_path_factory.mktemp("city")
     file = folder / "train.jsonl"
@@ -125,7 +123,7 @@ def test_a_student_learns_its_teachers_task(city: Path, write: Write, tmp_path: 
 
 
 def test_students_with_other_tokens(
-    city: Path, base: Base, made: Maker, write: Write, tmp_path: Path
+    city: Path, base: Maker, made: Maker, write: Write, tmp_path: Path
 ) -> None:
     """A text has one label whatever its tokens are; tags are learned token by token."""
     file = write("train.jsonl", labelled())
@@ -141,7 +139,7 @@ def test_students_with_other_tokens(
         bs.distill(tagger, write("t.jsonl", rows_of("tagging")), student=student)
 
 
-def test_labels_of_the_file_may_count(base: Base, write: Write, tmp_path: Path) -> None:
+def test_labels_of_the_file_may_count(base: Maker, write: Write, tmp_path: Path) -> None:
     """With labels alone, a bad teacher does no harm; a label that it does not know is refused."""
     file = write("train.jsonl", labelled())
     teacher = tmp_path / "teacher"
@@ -153,7 +151,7 @@ def test_labels_of_the_file_may_count(base: Base, write: Write, tmp_path: Path) 
         bs.distill(teacher, file, dev=other)
 
 
-def test_numbers_keep_their_unit_in_a_student_of_layers(base: Base, write: Write) -> None:
+def test_numbers_keep_their_unit_in_a_student_of_layers(base: Maker, write: Write) -> None:
     rows = [{"text": text, "score": 1e5 * (2 + (label == "city"))} for text, label in texts()]
     file, teacher = write("train.jsonl", rows), write("train.jsonl", rows).with_name("teacher")
     bs.finetune(base().folder, file, teacher, task="regression", hold_out=0, **FAST)
@@ -188,7 +186,7 @@ def test_it_resumes_to_the_same_weights(city: Path, write: Write, tmp_path: Path
         assert torch.equal(one, other)
 
 
-def test_what_cannot_be(base: Base, made: Maker, write: Write, tmp_path: Path) -> None:
+def test_what_cannot_be(base: Maker, made: Maker, write: Write, tmp_path: Path) -> None:
     file = write("a.jsonl", rows_of("classification"))
     teacher = teacher_of("classification", made).folder
     cases: list[tuple[dict[str, Any], str]] = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,14 @@ from bertsmith.finetuning import tuning
 from bertsmith.finetuning.history import SilentCallback
 from bertsmith.infer.opening import open_model
 from finetuning.conftest import Write, texts
-from tasks.models import LINES, Made, Maker
+from tasks.models import LINES, Maker
 
-Base = Callable[..., Made]
 TEXTS = [{"text": f"{line} {number}"} for number in range(6) for line in LINES.splitlines()]
 FAST = {"learning_rate": 3e-3, "batch_size": 16, "warmup": 0.0}
 
 
 @pytest.mark.parametrize("loss", ["cosine", "mse"])
-def test_a_student_learns_vectors(loss: str, base: Base, write: Write, tmp_path: Path) -> None:
+def test_a_student_learns_vectors(loss: str, base: Maker, write: Write, tmp_path: Path) -> None:
     file, out = write("texts.jsonl", TEXTS), tmp_path / "student"
     before = bs.distill(base().folder, file, loss=loss, epochs=1, learning_rate=1e-9, batch_size=64)
     after = bs.distill(base().folder, file, out, loss=loss, epochs=5, **FAST)
@@ -41,7 +40,7 @@ def test_a_student_learns_vectors(loss: str, base: Base, write: Write, tmp_path:
     assert np.allclose(again.embed(["a river"]), after.model.embed(["a river"]), atol=1e-6)
 
 
-def test_pairs_with_scores_are_scored(base: Base, write: Write) -> None:
+def test_pairs_with_scores_are_scored(base: Maker, write: Write) -> None:
     file = write("texts.jsonl", TEXTS[:40])
     pairs = [
         {"sentence1": text, "sentence2": f"{label} river", "score": float(number % 5)}
@@ -65,7 +64,7 @@ def test_vectors_of_a_classifier(made: Maker, write: Write) -> None:
         bs.distill(teacher, file, learn="vectors", dev=bare, epochs=1)
 
 
-def test_a_narrower_student(base: Base, made: Maker, write: Write) -> None:
+def test_a_narrower_student(base: Maker, made: Maker, write: Write) -> None:
     file = write("texts.jsonl", TEXTS)
     narrow = made("roberta", "Model", hidden_size=16).folder
     result = bs.distill(base().folder, file, student=narrow, epochs=8, **FAST)
@@ -76,7 +75,7 @@ def test_a_narrower_student(base: Base, made: Maker, write: Write) -> None:
         bs.distill(narrow, file, student=base().folder)
 
 
-def test_static_vectors_are_tuned(base: Base, write: Write, tmp_path: Path) -> None:
+def test_static_vectors_are_tuned(base: Maker, write: Write, tmp_path: Path) -> None:
     file, out = write("texts.jsonl", TEXTS), tmp_path / "static"
     plain = bs.distill(base().folder, to="static", width=16)
     tuned = bs.distill(base().folder, file, out, to="static", width=16, epochs=8)
@@ -99,7 +98,7 @@ def test_static_vectors_are_tuned(base: Base, write: Write, tmp_path: Path) -> N
 # ------------------------------------------------------------------ several teachers, any width
 
 
-def test_vectors_of_two_teachers_are_joined(base: Base, made: Maker, write: Write) -> None:
+def test_vectors_of_two_teachers_are_joined(base: Maker, made: Maker, write: Write) -> None:
     """The student learns the cosines of both: the mean of each teacher's cosine."""
     file, other = write("texts.jsonl", TEXTS), made("roberta", "Model", hidden_size=16).folder
     result = bs.distill(base().folder, file, also=[other], epochs=8, **FAST)
@@ -116,7 +115,7 @@ def test_vectors_of_two_teachers_are_joined(base: Base, made: Maker, write: Writ
     assert np.allclose(same.vectors(texts_of, True), both[0], atol=1e-6)
 
 
-def test_vectors_of_another_width(base: Base, made: Maker, write: Write, tmp_path: Path) -> None:
+def test_vectors_of_another_width(base: Maker, made: Maker, write: Write, tmp_path: Path) -> None:
     """A trained Dense module gives vectors of any width, which other tools read."""
     file, out = write("texts.jsonl", TEXTS), tmp_path / "student"
     narrow = made("roberta", "Model", hidden_size=16).folder
@@ -139,7 +138,7 @@ def test_vectors_of_another_width(base: Base, made: Maker, write: Write, tmp_pat
 
 
 def test_steps_that_a_gpu_replays_are_the_same(
-    base: Base, made: Maker, write: Write, monkeypatch: pytest.MonkeyPatch
+    base: Maker, made: Maker, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sequences that fill a batch change nothing, with Dense modules and several widths."""
     file, narrow = write("texts.jsonl", TEXTS), made("roberta", "Model", hidden_size=16).folder
@@ -152,7 +151,7 @@ def test_steps_that_a_gpu_replays_are_the_same(
     assert np.allclose(*vectors, atol=2e-3)  # Adam turns rounding into small steps
 
 
-def test_layers_of_another_model(base: Base, made: Maker, write: Write) -> None:
+def test_layers_of_another_model(base: Maker, made: Maker, write: Write) -> None:
     file, other = (
         write("texts.jsonl", TEXTS[:40]),
         made("bert", "Model", num_hidden_layers=3).folder,
@@ -163,7 +162,7 @@ def test_layers_of_another_model(base: Base, made: Maker, write: Write) -> None:
 
 
 def test_a_resumed_run_keeps_the_vectors_of_its_teacher(
-    base: Base, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    base: Maker, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, out = write("texts.jsonl", TEXTS), tmp_path / "student"
     whole = bs.distill(base().folder, file, epochs=3, **FAST)
@@ -191,7 +190,7 @@ def test_a_resumed_run_keeps_the_vectors_of_its_teacher(
     assert np.allclose(*same, atol=1e-6)
 
 
-def test_runs_share_the_vectors_of_their_teachers(base: Base, made: Maker, write: Write) -> None:
+def test_runs_share_the_vectors_of_their_teachers(base: Maker, made: Maker, write: Write) -> None:
     """Other texts, teachers or widths have files of their own; the same ones are read again."""
     file, other = write("texts.jsonl", TEXTS[:40]), made("roberta", "Model", hidden_size=16).folder
     cache = file.parent / "new" / "cache"
@@ -220,7 +219,7 @@ def test_pieces_of_documents() -> None:
     assert list(pieces_of("  \n ", 10)) == []
 
 
-def test_a_student_learns_pieces(base: Base, write: Write) -> None:
+def test_a_student_learns_pieces(base: Maker, write: Write) -> None:
     lines = LINES.splitlines()
     rows = [{"text": "\n".join([f"The river {n}", *lines])} for n in range(3)]
     result = bs.distill(base().folder, write("texts.jsonl", rows), pieces=12, epochs=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,8 @@ from bertsmith.train.distributed import Ranks
 from finetuning.conftest import Write, labelled, texts
 from finetuning.test_labels import theirs
 from finetuning.test_words import sentences
-from tasks.models import Made
+from tasks.models import Maker
 
-Base = Callable[..., Made]
 LONG = 10_000  # minutes: enough on any machine
 TEXT = "the old river flows Paris number 3"
 
@@ -40,7 +38,7 @@ class Told(SilentCallback):
 
 
 def test_the_best_is_an_ordinary_model(
-    base: Base, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    base: Maker, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = {"FEW": 40, "FOLDS": 2, "WARM_EPOCHS": 2, "TUNED_EPOCHS": 2}  # all ways are tried
     for name, value in few.items():
@@ -70,7 +68,7 @@ def test_the_best_is_an_ordinary_model(
 
 
 def test_no_time_leaves_the_quick_ones(
-    base: Base, write: Write, monkeypatch: pytest.MonkeyPatch
+    base: Maker, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never_in_time(*_: object) -> None:
         raise OutOfTime
@@ -85,7 +83,7 @@ def test_no_time_leaves_the_quick_ones(
     assert any("longer than the minutes allow" in note for note in result.notes)
 
 
-def test_tags_and_numbers(base: Base, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tags_and_numbers(base: Maker, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without contrastive training all weights are trained for many steps."""
     monkeypatch.setattr("bertsmith.finetuning.auto.FOLDS", 2)
     monkeypatch.setattr("bertsmith.finetuning.auto.TUNED_STEPS", 40)
@@ -111,7 +109,7 @@ def test_tags_and_numbers(base: Base, write: Write, monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_options_that_do_not_fit(
-    given: dict[str, Any], message: str, base: Base, write: Write, tmp_path: Path
+    given: dict[str, Any], message: str, base: Maker, write: Write, tmp_path: Path
 ) -> None:
     train = write("train.jsonl", labelled(24))
     dev = write("dev.jsonl", labelled(12))
@@ -145,7 +143,7 @@ def test_a_training_ends_after_its_time_or_its_steps(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(("seconds", "epochs"), [(400.0, 8), (16.0, 5), (4.0, 0)])
 def test_as_many_epochs_as_the_time_allows(
-    seconds: float, epochs: int, base: Base, write: Write, monkeypatch: pytest.MonkeyPatch
+    seconds: float, epochs: int, base: Maker, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An epoch has two steps, each of a second; the first three are for measuring."""
     monkeypatch.setattr("bertsmith.finetuning.auto.monotonic", Clock())
@@ -160,7 +158,7 @@ def test_as_many_epochs_as_the_time_allows(
     assert (way.settings.epochs if way.settings else 0) == epochs
 
 
-def choice(base: Base, write: Write, count: int) -> ModelSelection:
+def choice(base: Maker, write: Write, count: int) -> ModelSelection:
     data = read_data(write("train.jsonl", labelled(count)))
     settings, ranks = settings_for("classification", metric="accuracy"), Ranks(pick_device("cpu"))
     plan = TrainingPlan(base().folder, Splits(data), settings, None, None, ranks)  # type: ignore[arg-type]
@@ -169,7 +167,7 @@ def choice(base: Base, write: Write, count: int) -> ModelSelection:
 
 @pytest.mark.parametrize(("count", "fewer", "better"), [(16, 1, True), (400, 40, False)])
 def test_few_rows_are_weighed_with_what_is_expected(
-    count: int, fewer: int, better: bool, base: Base, write: Write
+    count: int, fewer: int, better: bool, base: Maker, write: Write
 ) -> None:
     """One error more of 16 says little against a slower way; ten percent of 400 rows say much."""
     compared = choice(base, write, count)

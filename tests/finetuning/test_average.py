@@ -1,6 +1,5 @@
 """Model soups: what is averaged, that it is kept only where it is better, and its proof."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,9 +17,8 @@ from bertsmith.finetuning.settings import RunSettings
 from bertsmith.train.distributed import Ranks
 from finetuning.conftest import FAST, Write, labelled
 from finetuning.test_resume import Stopper
-from tasks.models import Made
+from tasks.models import Maker
 
-Maker = Callable[..., Made]
 SEEDS: dict[str, Any] = {**FAST, "seeds": 3, "average": True, "device": "cpu"}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,10 @@ from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.splits import Splits
 from finetuning.conftest import Write, labelled
-from tasks.models import Made
-
-Base = Callable[..., Made]
+from tasks.models import Maker
 
 
-def test_a_baseline_is_scored_like_the_model(base: Base, write: Write, tmp_path: Path) -> None:
+def test_a_baseline_is_scored_like_the_model(base: Maker, write: Write, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     file, out = write("t.jsonl", labelled(48)), tmp_path / "out"
     result = finetune(base().folder, file, out, dev=file, epochs=1, learning_rate=1e-8)
@@ -91,7 +88,7 @@ def test_it_has_the_same_class_weights(write: Write) -> None:
 
 @pytest.mark.parametrize("task", ["regression", "similarity"])
 def test_pairs_are_compared_with_vectors_of_the_package(
-    task: str, base: Base, write: Write, tmp_path: Path
+    task: str, base: Maker, write: Write, tmp_path: Path
 ) -> None:
     words = ("violin", "train", "cheese")
     rows = [

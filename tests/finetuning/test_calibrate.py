@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +15,8 @@ from bertsmith.finetuning.calibrate import _best, _candidates, fit_temperature
 from bertsmith.tasks.evaluate import evaluate
 from bertsmith.tasks.read import read_data
 from finetuning.conftest import Write, labelled
-from tasks.models import Made
+from tasks.models import Maker
 
-Base = Callable[..., Made]
 FEW = {"epochs": 3, "learning_rate": 3e-3, "batch_size": 8, "device": "cpu"}
 
 
@@ -42,7 +40,7 @@ def test_the_temperature_is_that_of_the_data() -> None:
     assert fit_temperature(logits, classes) == pytest.approx(expected, abs=1e-3)
 
 
-def test_a_calibrated_model_keeps_it(base: Base, write: Write, tmp_path: Path) -> None:
+def test_a_calibrated_model_keeps_it(base: Maker, write: Write, tmp_path: Path) -> None:
     rows = labelled(200)
     for number in range(0, 200, 20):  # labels that cannot be learned
         rows[number]["label"] = "city" if rows[number]["label"] == "thing" else "thing"
@@ -80,7 +78,7 @@ def test_a_calibrated_model_keeps_it(base: Base, write: Write, tmp_path: Path) -
     assert bert.classify("Paris").scores.keys() == {"city", "thing"}
 
 
-def test_thresholds_of_several_labels(base: Base, write: Write, tmp_path: Path) -> None:
+def test_thresholds_of_several_labels(base: Maker, write: Write, tmp_path: Path) -> None:
     rows = [
         {"text": f"a {'red' if n % 2 else 'blue'} car {n}", "labels": ["red"] if n % 2 else []}
         for n in range(24)
@@ -114,7 +112,7 @@ def test_thresholds_are_not_rounded() -> None:
 
 
 def test_thresholds_end_with_the_weights_they_were_fitted_for(
-    base: Base, write: Write, tmp_path: Path
+    base: Maker, write: Write, tmp_path: Path
 ) -> None:
     file, before = write("t.jsonl", labelled(24)), tmp_path / "before"
     finetune(base().folder, file, before, dev=file, **FEW)
@@ -135,7 +133,7 @@ def test_thresholds_end_with_the_weights_they_were_fitted_for(
     assert not student.model.checkpoint.settings.keys() & stale.keys()
 
 
-def test_what_cannot_be_calibrated(base: Base, write: Write) -> None:
+def test_what_cannot_be_calibrated(base: Maker, write: Write) -> None:
     numbers = write("n.jsonl", [{"text": f"a {n}", "score": n / 7} for n in range(9)])
     with pytest.raises(BertsmithError, match="calibration is for classification, multilabel"):
         finetune(base().folder, numbers, task="regression", calibrate=True)
@@ -151,7 +149,7 @@ def test_what_cannot_be_calibrated(base: Base, write: Write) -> None:
 
 
 def test_a_finished_model_is_calibrated_on_fresh_rows(
-    base: Base, write: Write, tmp_path: Path
+    base: Maker, write: Write, tmp_path: Path
 ) -> None:
     """Numbers have intervals; what was fitted is in the directory."""
     rows = [{"text": f"a car of {n % 7}", "score": n % 7 + n % 3 / 10} for n in range(60)]

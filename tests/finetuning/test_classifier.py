@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +11,12 @@ import pytest
 from bertsmith import BertsmithError, load
 from bertsmith.finetuning.classifier import Classifier
 from finetuning.conftest import texts
-from tasks.models import Made
+from tasks.models import Maker
 
-Base = Callable[..., Made]
 FAST = {"learning_rate": 3e-3, "epochs": 20, "batch_size": 8}
 
 
-def test_fit_and_predict(base: Base, tmp_path: Path) -> None:
+def test_fit_and_predict(base: Maker, tmp_path: Path) -> None:
     rows = texts()
     given, labels = [text for text, _ in rows], [label for _, label in rows]
     model = Classifier(base().folder, **FAST)
@@ -38,20 +36,20 @@ def test_fit_and_predict(base: Base, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [int, float, bool, np.int64])
-def test_labels_keep_their_kind(base: Base, kind: type) -> None:
+def test_labels_keep_their_kind(base: Maker, kind: type) -> None:
     rows = texts(32)
     labels = np.array([kind(label == "city") for _, label in rows])
     found = Classifier(base().folder, **FAST).fit([t for t, _ in rows], labels).predict(["Paris"])
     assert found.dtype == labels.dtype
 
 
-def test_pairs(base: Base) -> None:
+def test_pairs(base: Maker) -> None:
     pairs = [("the river", "Paris"), ("the river", "bees")] * 8
     model = Classifier(base().folder, **FAST).fit(pairs, ["a", "b"] * 8)
     assert model.predict(pairs[:2]).tolist() == ["a", "b"]
 
 
-def test_a_fitted_classifier_can_be_pickled(base: Base) -> None:
+def test_a_fitted_classifier_can_be_pickled(base: Maker) -> None:
     rows = texts(16)
     given = [text for text, _ in rows]
     model = Classifier(base().folder, epochs=1, batch_size=8, device="cpu")
@@ -63,7 +61,7 @@ def test_a_fitted_classifier_can_be_pickled(base: Base) -> None:
     assert hasattr(model, "bert_")
 
 
-def test_scikit_learn_takes_it(base: Base) -> None:
+def test_scikit_learn_takes_it(base: Maker) -> None:
     sklearn = pytest.importorskip("sklearn")
     from sklearn.model_selection import cross_val_score
     from sklearn.pipeline import make_pipeline
@@ -78,7 +76,7 @@ def test_scikit_learn_takes_it(base: Base) -> None:
     assert scores.min() > 0.8
 
 
-def test_mistakes(base: Base) -> None:
+def test_mistakes(base: Maker) -> None:
     folder = base().folder
     for action, message in (
         (lambda: Classifier("").fit(["a"], ["b"]), "expected a model directory"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,12 @@ from bertsmith import BertsmithError, load
 from bertsmith.finetuning import finetune
 from bertsmith.metrics import over_seeds
 from finetuning.conftest import Write, labelled
-from tasks.models import Made
+from tasks.models import Maker
 
-Base = Callable[..., Made]
 FEW = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 8, "device": "cpu"}
 
 
-def test_every_row_is_scored_once(base: Base, write: Write, tmp_path: Path) -> None:
+def test_every_row_is_scored_once(base: Maker, write: Write, tmp_path: Path) -> None:
     rows = [*labelled(48), {"text": "the only one of its kind", "label": "rare"}]
     file, out = write("t.jsonl", rows), tmp_path / "out"
     result = finetune(base().folder, file, out, folds=4, coverage=0.8, **FEW)
@@ -37,7 +35,7 @@ def test_every_row_is_scored_once(base: Base, write: Write, tmp_path: Path) -> N
     assert bert.checkpoint.settings["conformal"]["coverage"] == 0.8
 
 
-def test_what_folds_cannot_do(base: Base, write: Write) -> None:
+def test_what_folds_cannot_do(base: Maker, write: Write) -> None:
     file = write("t.jsonl", labelled(24))
     for more, what in (
         ({"seeds": 2}, "cannot be combined with seeds"),

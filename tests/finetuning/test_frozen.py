@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,13 @@ from bertsmith.tasks.read import read_data
 from finetuning.conftest import Write, labelled, texts
 from finetuning.test_labels import theirs
 from finetuning.test_words import sentences
-from tasks.models import Made
+from tasks.models import Maker
 
-Base = Callable[..., Made]
 TEXT = "the old river flows Paris number 3"
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert", "deberta-v2", "modernbert"])
-def test_a_fit_is_an_ordinary_model(family: str, base: Base, write: Write, tmp_path: Path) -> None:
+def test_a_fit_is_an_ordinary_model(family: str, base: Maker, write: Write, tmp_path: Path) -> None:
     train = read_data(write("train.jsonl", labelled()))
     learner = FrozenEncoder(base(family).folder, "classification", device="cpu").fit(train)
     assert learner.evaluate(train).scores["accuracy"] == 1.0
@@ -40,7 +38,7 @@ def test_a_fit_is_an_ordinary_model(family: str, base: Base, write: Write, tmp_p
     assert logits.softmax(-1).tolist() == pytest.approx(chances.tolist(), abs=1e-4)
 
 
-def test_the_fit_is_logistic_regression(base: Base, write: Write) -> None:
+def test_the_fit_is_logistic_regression(base: Maker, write: Write) -> None:
     rows = [{"text": text, "label": text.split()[4]} for text, _ in texts(60)]
     train = read_data(write("train.jsonl", rows))
     encoder = FrozenEncoder(base("modernbert").folder, "classification", device="cpu")
@@ -61,7 +59,7 @@ def test_the_fit_is_logistic_regression(base: Base, write: Write) -> None:
     np.testing.assert_allclose(learner.probabilities(train.examples), expected, atol=5e-3)
 
 
-def test_a_text_passes_the_encoder_once(base: Base, write: Write) -> None:
+def test_a_text_passes_the_encoder_once(base: Maker, write: Write) -> None:
     train = read_data(write("train.jsonl", labelled()))
     encoder = FrozenEncoder(base().folder, "classification", device="cpu")
     passes = []
@@ -76,7 +74,7 @@ def test_a_text_passes_the_encoder_once(base: Base, write: Write) -> None:
     assert len(passes) > first
 
 
-def test_cross_fit_does_not_see_the_example(base: Base, write: Write) -> None:
+def test_cross_fit_does_not_see_the_example(base: Maker, write: Write) -> None:
     rows = labelled(60)
     wrong = [3, 10, 25]
     for number in wrong:
@@ -102,7 +100,7 @@ def test_cross_fit_does_not_see_the_example(base: Base, write: Write) -> None:
     )
 
 
-def test_several_labels_and_numbers(base: Base, write: Write, tmp_path: Path) -> None:
+def test_several_labels_and_numbers(base: Maker, write: Write, tmp_path: Path) -> None:
     several = [
         {"text": text, "labels": ["city", "place"] if label == "city" else []}
         for text, label in texts()
@@ -123,7 +121,7 @@ def test_several_labels_and_numbers(base: Base, write: Write, tmp_path: Path) ->
         learner.probabilities(train.examples)
 
 
-def test_tags(base: Base, write: Write, tmp_path: Path) -> None:
+def test_tags(base: Maker, write: Write, tmp_path: Path) -> None:
     train = read_data(write("train.jsonl", sentences()))
     encoder = FrozenEncoder(base().folder, train.task, device="cpu")
     learner = encoder.fit(train)
@@ -141,12 +139,12 @@ def test_tags(base: Base, write: Write, tmp_path: Path) -> None:
     assert len(chances) == len(classes) == len(train.examples[0].tags)
 
 
-def test_a_task_without_a_head_is_refused(base: Base) -> None:
+def test_a_task_without_a_head_is_refused(base: Maker) -> None:
     with pytest.raises(BertsmithError, match="fast learner"):
         FrozenEncoder(base().folder, "similarity")
 
 
-def test_an_averaging_layer(base: Base) -> None:
+def test_an_averaging_layer(base: Maker) -> None:
     made = base("bert")
     before = read(made.folder)
     assert can_average(before.config)

@@ -20,9 +20,8 @@ from bertsmith.train.optimizer import CompositeOptimizer
 from bertsmith.train.step import TrainingStep
 from finetuning.conftest import FAST, Write, labelled
 from finetuning.test_resume import Stopper, report, weights
-from tasks.models import Made
+from tasks.models import Maker
 
-Maker = Callable[..., Made]
 Paths = tuple[Path, Path, Path]
 THREE: dict[str, Any] = {**FAST, "epochs": 3, "batch_size": 8, "device": "cpu"}  # steps an epoch
 

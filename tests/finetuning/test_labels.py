@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +18,7 @@ from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.training import TrainingItem, binary_loss, class_loss, class_weights
 from finetuning.conftest import FAST, Write, labelled, texts
-from tasks.models import Made
-
-Base = Callable[..., Made]
+from tasks.models import Maker
 
 
 def theirs(folder: Path, *texts: str) -> torch.Tensor:
@@ -33,7 +30,7 @@ def theirs(folder: Path, *texts: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert", "deberta-v2", "modernbert"])
-def test_a_family_learns_labels(family: str, base: Base, write: Write, tmp_path: Path) -> None:
+def test_a_family_learns_labels(family: str, base: Maker, write: Write, tmp_path: Path) -> None:
     train, dev = write("train.jsonl", labelled()), write("dev.jsonl", labelled(12))
     out = tmp_path / "out"
     result = finetune(base(family).folder, train, out, dev=dev, **FAST)
@@ -48,7 +45,7 @@ def test_a_family_learns_labels(family: str, base: Base, write: Write, tmp_path:
     assert {path.name for path in out.iterdir()} >= {"report.html", "report.json", "ledger.json"}
 
 
-def test_files_are_read_as_said(base: Base, tmp_path: Path) -> None:
+def test_files_are_read_as_said(base: Maker, tmp_path: Path) -> None:
     rows = "".join(f"die Brücke in {i},{'city' if i % 2 else 'thing'}\n" for i in range(20))
     (tmp_path / "a.txt").write_bytes(rows.encode("cp1252"))
     settings = {**FAST, "epochs": 1, "hold_out": 0.2, "columns": {"text": "1", "label": "2"}}
@@ -61,7 +58,7 @@ def test_files_are_read_as_said(base: Base, tmp_path: Path) -> None:
         finetune(base().folder, tmp_path / "a.txt", **settings)
 
 
-def test_the_order_of_labels_is_of_no_matter(base: Base, write: Write, tmp_path: Path) -> None:
+def test_the_order_of_labels_is_of_no_matter(base: Maker, write: Write, tmp_path: Path) -> None:
     rows = labelled()
     files = [write("a.jsonl", rows), write("b.jsonl", rows[::-1])]
     for number, path in enumerate(files):
@@ -74,7 +71,7 @@ def test_the_order_of_labels_is_of_no_matter(base: Base, write: Write, tmp_path:
     assert scores[0] == scores[1]
 
 
-def test_pairs(base: Base, write: Write, tmp_path: Path) -> None:
+def test_pairs(base: Maker, write: Write, tmp_path: Path) -> None:
     rows = [
         {"premise": text, "hypothesis": f"a {word}", "label": "yes" if label == word else "no"}
         for text, label in texts(64)
@@ -88,7 +85,7 @@ def test_pairs(base: Base, write: Write, tmp_path: Path) -> None:
     assert near == pytest.approx(list(found.scores.values()), abs=1e-4)
 
 
-def test_several_labels(base: Base, write: Write, tmp_path: Path) -> None:
+def test_several_labels(base: Maker, write: Write, tmp_path: Path) -> None:
     rows = [
         {"text": text, "labels": [label] if number % 3 else [label, "third"]}
         for number, (text, label) in enumerate(texts(48))
@@ -111,7 +108,7 @@ def test_several_labels(base: Base, write: Write, tmp_path: Path) -> None:
     assert near == pytest.approx(list(found.scores.values()), abs=1e-4)
 
 
-def test_numbers_of_any_unit(base: Base, write: Write, tmp_path: Path) -> None:
+def test_numbers_of_any_unit(base: Maker, write: Write, tmp_path: Path) -> None:
     rows = [
         {"text": text, "score": 90_000.5 if label == "city" else 20_000.0}
         for text, label in texts(48)
@@ -167,7 +164,7 @@ def test_rare_labels_of_a_multi_label_file_are_balanced(write: Write) -> None:
         assert sorted(column.tolist()) == pytest.approx([without] * 29 + [with_label])
 
 
-def test_a_long_text_counts_as_one(base: Base, write: Write) -> None:
+def test_a_long_text_counts_as_one(base: Maker, write: Write) -> None:
     long = " ".join(["the river flows"] * 150)
     rows = [{"text": long, "label": "a"}, {"text": "the river", "label": "b"}]
     dataset = read_data(write("t.jsonl", rows))
@@ -182,7 +179,7 @@ def test_a_long_text_counts_as_one(base: Base, write: Write) -> None:
     assert bert.ledger.counts["long texts read in windows"] == 1
 
 
-def test_the_loss_is_transformers_own(base: Base, write: Write, tmp_path: Path) -> None:
+def test_the_loss_is_transformers_own(base: Maker, write: Write, tmp_path: Path) -> None:
     """The same batch costs the same, so the same steps follow."""
     dataset = read_data(write("t.jsonl", labelled(8)))
     settings = settings_for("classification")
@@ -233,7 +230,7 @@ def test_mistakes(
     rows: list[dict[str, object]] | None,
     more: dict[str, object],
     message: str,
-    base: Base,
+    base: Maker,
     write: Write,
     tmp_path: Path,
 ) -> None:

@@ -28,9 +28,8 @@ from bertsmith.train.best import Best
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.recipe import TrainPart
 from finetuning.conftest import FAST, Write, labelled, texts, train
-from tasks.models import Made
+from tasks.models import Made, Maker
 
-Base = Callable[..., Made]
 State = dict[str, torch.Tensor]
 
 
@@ -66,7 +65,7 @@ def test_random_numbers_of_the_caller_stay_as_they_were(
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_parts_do_not_change_a_step(base: Base, write: Write) -> None:
+def test_parts_do_not_change_a_step(base: Maker, write: Write) -> None:
     folder, file = base().folder, write("t.jsonl", labelled(24))
     whole = trained(folder, file, epochs=1)
     parted = trained(folder, file, epochs=1, budget=40)
@@ -76,7 +75,7 @@ def test_parts_do_not_change_a_step(base: Base, write: Write) -> None:
     assert apart(whole, parted) < 2e-4
 
 
-def test_parts_fit_their_budget(base: Base, write: Write) -> None:
+def test_parts_fit_their_budget(base: Maker, write: Write) -> None:
     dataset, settings = read_data(write("t.jsonl", labelled(24))), settings_for("classification")
     training = task_named(dataset.task).training(dataset, settings)
     samples = training.samples(open_fresh(base().folder, training, settings, "cpu"), dataset.gold())
@@ -87,7 +86,7 @@ def test_parts_fit_their_budget(base: Base, write: Write) -> None:
     assert [len(group) for group in micro_batches(samples, 0)] == [24]
 
 
-def test_states_computed_twice_are_the_same(base: Base, write: Write) -> None:
+def test_states_computed_twice_are_the_same(base: Maker, write: Write) -> None:
     folder, file = base().folder, write("t.jsonl", labelled(24))
     plain = trained(folder, file, epochs=1)
     assert apart(plain, trained(folder, file, epochs=1, checkpointing=True)) < 1e-5
@@ -95,7 +94,7 @@ def test_states_computed_twice_are_the_same(base: Base, write: Write) -> None:
 
 @pytest.mark.parametrize("kind", ["classification", "tagging"])
 def test_a_frozen_encoder_reads_each_text_once(
-    base: Base, write: Write, monkeypatch: pytest.MonkeyPatch, kind: str
+    base: Maker, write: Write, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     rows = labelled(24)
     if kind == "tagging":
@@ -122,7 +121,7 @@ def test_a_frozen_encoder_reads_each_text_once(
     assert "forward" not in bert.model.encoder.__dict__
 
 
-def test_of_many_epochs_some_are_scored(base: Base, write: Write) -> None:
+def test_of_many_epochs_some_are_scored(base: Maker, write: Write) -> None:
     file = write("t.jsonl", labelled(8))
     scored = {}
     for given in ({"epochs": 25, "keep": "last"}, {"epochs": 4}, {"epochs": 25, "patience": 30}):
@@ -134,7 +133,7 @@ def test_of_many_epochs_some_are_scored(base: Base, write: Write) -> None:
     assert scored[25, 30] == list(range(1, 26))
 
 
-def test_the_head_alone_may_be_trained_first(base: Base, write: Write) -> None:
+def test_the_head_alone_may_be_trained_first(base: Maker, write: Write) -> None:
     folder, file = base().folder, write("t.jsonl", labelled(24))
     tiny = {"learning_rate": 1e-9, "weight_decay": 0.0, "epochs": 1}
     plain, after = (trained(folder, file, head_epochs=count, **tiny) for count in (0, 3))
@@ -144,7 +143,7 @@ def test_the_head_alone_may_be_trained_first(base: Base, write: Write) -> None:
 
 
 def test_states_beyond_the_memory_for_them_are_computed_again(
-    base: Base, write: Write, monkeypatch: pytest.MonkeyPatch
+    base: Maker, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, file = base().folder, write("t.jsonl", labelled(24))
     cached = trained(folder, file, freeze="encoder")
@@ -156,7 +155,7 @@ def test_states_beyond_the_memory_for_them_are_computed_again(
     ("dtype", "checkpointing"), [("bfloat16", False), ("bfloat16", True), ("float16", False)]
 )
 def test_half_precision_learns(
-    base: Base, write: Write, dtype: str, checkpointing: bool, monkeypatch: pytest.MonkeyPatch
+    base: Maker, write: Write, dtype: str, checkpointing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bertsmith.train.precision.has_float16_units", lambda: True)
     file = write("t.jsonl", labelled())
@@ -179,7 +178,7 @@ def test_half_precision_learns(
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_rows_of_large_tables_learn_the_same(
-    base: Base, write: Write, dtype: str, monkeypatch: pytest.MonkeyPatch
+    base: Maker, write: Write, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Gradients that come by rows, also over several parts of a step, are the same gradients."""
     folder, file = base().folder, write("t.jsonl", labelled(24))
@@ -201,7 +200,7 @@ def test_a_table_that_an_output_shares_is_left_alone(
     assert tables.large_tables(made("bert", "ForMaskedLM").ours.model) == []
 
 
-def test_a_step_has_as_many_examples_as_were_asked_for(base: Base, write: Write) -> None:
+def test_a_step_has_as_many_examples_as_were_asked_for(base: Maker, write: Write) -> None:
     file = write("t.jsonl", labelled(50))
     result = finetune(base().folder, file, hold_out=0, batch_size=16, epochs=3)
     assert result.kept.history.steps == 3 * 4
@@ -216,7 +215,7 @@ def test_a_step_has_as_many_examples_as_were_asked_for(base: Base, write: Write)
         ("encoder", ("encoder.",)),
     ],
 )
-def test_what_is_frozen_stays(base: Base, write: Write, freeze: str, still: tuple[str]) -> None:
+def test_what_is_frozen_stays(base: Maker, write: Write, freeze: str, still: tuple[str]) -> None:
     folder, file = base().folder, write("t.jsonl", labelled(16))
     settings = settings_for("classification", freeze=freeze)
     training = training_of(read_data(file), settings)
@@ -228,7 +227,7 @@ def test_what_is_frozen_stays(base: Base, write: Write, freeze: str, still: tupl
         assert same == name.startswith(still), name
 
 
-def test_top_layers_forget(base: Base, write: Write) -> None:
+def test_top_layers_forget(base: Maker, write: Write) -> None:
     folder = base().folder
     training = training_of(read_data(write("t.jsonl", labelled(8))), settings_for("classification"))
     fresh, kept = (
@@ -251,7 +250,7 @@ def groups(model: Any, layer_decay: float) -> list[dict[str, Any]]:
     return adamw.param_groups
 
 
-def test_lower_layers_learn_slower(base: Base, write: Write) -> None:
+def test_lower_layers_learn_slower(base: Maker, write: Write) -> None:
     settings = settings_for("classification")
     training = training_of(read_data(write("t.jsonl", labelled(8))), settings)
     model = open_fresh(base().folder, training, settings, "cpu").model
@@ -269,7 +268,7 @@ def test_lower_layers_learn_slower(base: Base, write: Write) -> None:
 
 
 def scripted(
-    base: Base, file: Path, scores: list[float], **given: Any
+    base: Maker, file: Path, scores: list[float], **given: Any
 ) -> tuple[int, int, list[float]]:
     """Epochs run, the one kept, and how far the kept weights are from each epoch's."""
     settings = settings_for("classification", **{**FAST, "metric": "accuracy", **given})
@@ -286,7 +285,7 @@ def scripted(
     return len(seen), history.best, [apart(now, one) for one in seen]
 
 
-def test_the_best_epoch_is_kept(base: Base, write: Write) -> None:
+def test_the_best_epoch_is_kept(base: Maker, write: Write) -> None:
     file = write("t.jsonl", labelled(16))
     count, best, gaps = scripted(base, file, [0.1, 0.9, 0.9, 0.2], epochs=4)
     assert (count, best) == (4, 3)  # of equals the later
@@ -295,13 +294,13 @@ def test_the_best_epoch_is_kept(base: Base, write: Write) -> None:
     assert (best, gaps[-1]) == (3, 0)
 
 
-def test_training_stops_early(base: Base, write: Write) -> None:
+def test_training_stops_early(base: Maker, write: Write) -> None:
     file = write("t.jsonl", labelled(16))
     count, best, _ = scripted(base, file, [0.5, 0.4, 0.3, 0.9], epochs=4, patience=2)
     assert (count, best) == (3, 1)
 
 
-def test_many_epochs_end_early_where_dev_scores_do_not_rise(base: Base, write: Write) -> None:
+def test_many_epochs_end_early_where_dev_scores_do_not_rise(base: Maker, write: Write) -> None:
     rows = labelled(24)
     noise = [{**row, "label": ("city", "thing")[n // 2 % 2]} for n, row in enumerate(labelled(24))]
     file, dev = write("t.jsonl", rows), write("dev.jsonl", noise)
@@ -345,7 +344,7 @@ def test_a_score_that_never_changed_may_yet_rise(
 
 
 def test_a_run_that_has_learned_its_file_ends(
-    base: Base, write: Write, monkeypatch: pytest.MonkeyPatch
+    base: Maker, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write("t.jsonl", labelled(16))
     scores = [0.5, 0.9, 0.9, 0.8, 0.9, 1.0]
@@ -363,7 +362,7 @@ def test_a_run_that_has_learned_its_file_ends(
     )
 
 
-def test_the_length_of_windows_is_kept(base: Base, write: Write, tmp_path: Path) -> None:
+def test_the_length_of_windows_is_kept(base: Maker, write: Write, tmp_path: Path) -> None:
     rows = [{"text": f"{text} {'the old river ' * 20}", "label": x} for text, x in texts(16)]
     out, again = tmp_path / "out", tmp_path / "again"
     result = finetune(base().folder, write("t.jsonl", rows), out, epochs=1, max_length=16)
@@ -380,7 +379,7 @@ def test_the_length_of_windows_is_kept(base: Base, write: Write, tmp_path: Path)
 
 
 def test_progress_is_shown(
-    base: Base, write: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    base: Maker, write: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich draws bars on terminals only
     file = write("t.jsonl", labelled(16))
@@ -392,7 +391,7 @@ def test_progress_is_shown(
     assert "of 2 steps" in capsys.readouterr().err
 
 
-def test_what_diverges_is_told(base: Base, write: Write) -> None:
+def test_what_diverges_is_told(base: Maker, write: Write) -> None:
     settings = settings_for("classification", **FAST)
     training = training_of(read_data(write("t.jsonl", labelled(48))), settings)
     bert = open_fresh(base().folder, training, settings, "cpu")
@@ -402,7 +401,7 @@ def test_what_diverges_is_told(base: Base, write: Write) -> None:
         train(bert, training, training.samples(bert, training.dataset.gold()), settings, None)
 
 
-def test_seeds_and_sweep(base: Base, write: Write, tmp_path: Path) -> None:
+def test_seeds_and_sweep(base: Maker, write: Write, tmp_path: Path) -> None:
     file = write("t.jsonl", labelled(24))
     result = finetune(
         base().folder,
@@ -428,7 +427,7 @@ def test_seeds_and_sweep(base: Base, write: Write, tmp_path: Path) -> None:
     assert result.kept.test is not None
 
 
-def test_nothing_is_overwritten_unasked(base: Base, write: Write, tmp_path: Path) -> None:
+def test_nothing_is_overwritten_unasked(base: Maker, write: Write, tmp_path: Path) -> None:
     file, out = write("t.jsonl", labelled(8)), tmp_path / "out"
     out.mkdir()
     (out / "mine.txt").write_text("mine")
@@ -447,7 +446,7 @@ def test_nothing_is_overwritten_unasked(base: Base, write: Write, tmp_path: Path
         finetune(base().folder, file, file, epochs=1)
 
 
-def test_a_failure_leaves_nothing(base: Base, write: Write, tmp_path: Path) -> None:
+def test_a_failure_leaves_nothing(base: Maker, write: Write, tmp_path: Path) -> None:
     class Broken:
         def step(self, done: int, total: int, loss: float) -> None:
             raise KeyboardInterrupt
@@ -486,7 +485,7 @@ def test_questions_are_split_by_articles(write: Write) -> None:
     assert len(held) == 12
 
 
-def test_muon_moves_matrices_in_layers_and_adamw_the_rest(base: Base, write: Write) -> None:
+def test_muon_moves_matrices_in_layers_and_adamw_the_rest(base: Maker, write: Write) -> None:
     settings = settings_for("classification", optimizer="muon", layer_decay=0.5)
     training = training_of(read_data(write("t.jsonl", labelled(16))), settings)
     bert = open_fresh(base().folder, training, settings, "cpu")
@@ -504,7 +503,7 @@ def test_muon_moves_matrices_in_layers_and_adamw_the_rest(base: Base, write: Wri
         assert rates[id(named[name])] == pytest.approx(0.006 * 0.5**below)
 
 
-def test_muon_learns_to_classify(base: Base, write: Write) -> None:
+def test_muon_learns_to_classify(base: Maker, write: Write) -> None:
     given = {**FAST, "optimizer": "muon", "matrix_learning_rate": 0.02}
     result = finetune(base().folder, write("t.jsonl", labelled(48)), hold_out=0, **given)
     losses = result.kept.history.losses

@@ -1,7 +1,6 @@
 """Fine-tuning of few parameters: what is trained, what is written, and that it can be continued."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ from bertsmith.checkpoint import read
 from bertsmith.finetuning import Interrupted, finetune
 from finetuning.conftest import FAST, Write, labelled
 from finetuning.test_resume import Stopper
-from tasks.models import Made
+from tasks.models import Maker
 
-Maker = Callable[..., Made]
 LORA: dict[str, Any] = {**FAST, "trained": "lora", "lora_rank": 4, "learning_rate": 1e-2}
 
 

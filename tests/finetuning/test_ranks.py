@@ -14,9 +14,8 @@ from safetensors.torch import load_file
 
 from finetuning.conftest import FAST, Write, labelled
 from finetuning.test_words import sentences
-from tasks.models import Made
+from tasks.models import Maker
 
-Base = Callable[..., Made]
 Start = Callable[..., list[int]]
 
 
@@ -78,7 +77,7 @@ PAIRS_OF = [
 
 @pytest.mark.parametrize(("kind", "way"), PAIRS_OF)
 def test_ranks_learn_what_one_process_learns(
-    kind: str, way: str, base: Base, write: Write, tmp_path: Path, start: Start
+    kind: str, way: str, base: Maker, write: Write, tmp_path: Path, start: Start
 ) -> None:
     """The last batch of an epoch has fewer items than ranks."""
     rows, more = CASES[kind]
@@ -96,7 +95,7 @@ def test_ranks_learn_what_one_process_learns(
 
 @pytest.mark.parametrize("learn", ["task", pytest.param("vectors", marks=pytest.mark.slow)])
 def test_ranks_distil_what_one_process_distils(
-    learn: str, base: Base, write: Write, tmp_path: Path, start: Start
+    learn: str, base: Maker, write: Write, tmp_path: Path, start: Start
 ) -> None:
     file, teacher = write("t.jsonl", labelled(40)), tmp_path / "teacher"
     settings: dict[str, Any] = {"learning_rate": 1e-3, "epochs": 2, "device": "cpu"}
@@ -110,7 +109,7 @@ def test_ranks_distil_what_one_process_distils(
 
 @pytest.mark.slow
 def test_seeds_and_a_resume_of_ranks(
-    base: Base, write: Write, tmp_path: Path, start: Start
+    base: Maker, write: Write, tmp_path: Path, start: Start
 ) -> None:
     file = write("t.jsonl", labelled(32))
     settings: dict[str, Any] = {**FAST, "epochs": 2, "device": "cpu", "dev": file, "seeds": 2}

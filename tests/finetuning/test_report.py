@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,11 @@ from analysis.browser import chromium
 from bertsmith.finetuning import finetune
 from finetuning.conftest import Write, labelled
 from finetuning.test_words import asked, chosen, sentences, stored
-from tasks.models import Made
-
-Base = Callable[..., Made]
+from tasks.models import Maker
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, base: Base) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, base: Maker) -> Path:
     """A badly trained classifier: it has errors to show."""
     path = tmp_path_factory.mktemp("report")
     rows = labelled(24)
@@ -107,7 +104,7 @@ def test_errors_are_searched_and_filtered(folder: Path) -> None:
         assert f"0 of {errors.count()} errors" in tab.locator("#filters").inner_text()
 
 
-def test_every_task_has_a_report(base: Base, write: Write, tmp_path: Path) -> None:
+def test_every_task_has_a_report(base: Maker, write: Write, tmp_path: Path) -> None:
     files = [
         write("tags.jsonl", sentences(8)),
         stored(tmp_path / "q.json", asked(8, impossible=True)),
@@ -136,7 +133,7 @@ def test_every_task_has_a_report(base: Base, write: Write, tmp_path: Path) -> No
         json.loads((out / "report.json").read_text("utf-8"))
 
 
-def test_many_classes_are_sorted_and_folded(base: Base, write: Write, tmp_path: Path) -> None:
+def test_many_classes_are_sorted_and_folded(base: Maker, write: Write, tmp_path: Path) -> None:
     rows = [{"text": f"river {n}", "label": f"class_{n % 24}"} for n in range(72)]
     file = write("many.jsonl", rows)
     finetune(base().folder, file, tmp_path / "out", dev=file, epochs=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,8 @@ from bertsmith.tasks.reranking.task import RULES, with_others
 from bertsmith.tasks.task import Prediction
 from finetuning.conftest import CITIES, FAST, OTHERS, Write
 from finetuning.test_words import opened
-from tasks.models import Made
+from tasks.models import Maker
 
-Base = Callable[..., Made]
 TASK = task_named("reranking")
 
 
@@ -128,7 +126,7 @@ def test_equal_scores_do_not_help() -> None:
 
 @pytest.mark.parametrize("loss", ["listwise", "pairwise", "pointwise"])
 def test_a_tiny_model_learns_and_others_open_it(
-    base: Base, write: Write, tmp_path: Path, loss: str
+    base: Maker, write: Write, tmp_path: Path, loss: str
 ) -> None:
     file, out = write("ranked.jsonl", ranked()), tmp_path / "reranker"
     finetune(base().folder, file, out, dev=file, device="cpu", loss=loss, **FAST)
@@ -146,7 +144,9 @@ def test_a_tiny_model_learns_and_others_open_it(
     assert ours == pytest.approx(theirs.tolist(), abs=1e-5)
 
 
-def test_of_a_long_passage_the_best_window_counts(base: Base, write: Write, tmp_path: Path) -> None:
+def test_of_a_long_passage_the_best_window_counts(
+    base: Maker, write: Write, tmp_path: Path
+) -> None:
     file, out = write("ranked.jsonl", ranked()), tmp_path / "reranker"
     finetune(base().folder, file, out, dev=file, device="cpu", **FAST)
     bert = load(out, device="cpu")
@@ -156,12 +156,12 @@ def test_of_a_long_passage_the_best_window_counts(base: Base, write: Write, tmp_
     assert two > 0.5 * one
 
 
-def test_an_unknown_loss_is_refused(base: Base, write: Write) -> None:
+def test_an_unknown_loss_is_refused(base: Maker, write: Write) -> None:
     with pytest.raises(BertsmithError, match="listwise, pairwise, pointwise"):
         finetune(base().folder, write("ranked.jsonl", ranked()), device="cpu", loss="triplet")
 
 
-def test_losses_of_a_batch_are_those_of_its_queries(base: Base, write: Write) -> None:
+def test_losses_of_a_batch_are_those_of_its_queries(base: Maker, write: Write) -> None:
     """The grid of passages does not mix queries."""
     from bertsmith.finetuning.batches import batch_of
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -16,9 +15,7 @@ from safetensors.numpy import load_file
 from bertsmith import BertsmithError, load
 from bertsmith.finetuning import Interrupted, finetune
 from finetuning.conftest import FAST, Write, labelled
-from tasks.models import Made
-
-Maker = Callable[..., Made]
+from tasks.models import Maker
 
 
 class Stopper:

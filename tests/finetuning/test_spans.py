@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,7 @@ from bertsmith.tasks.registry import task_named, task_of
 from bertsmith.tasks.spans.task import ABSENT, DEPTH, _turned, best_window, span_scores
 from finetuning.conftest import CITIES, FAST, Write, labelled
 from finetuning.test_words import opened
-from tasks.models import Made
-
-Base = Callable[..., Made]
+from tasks.models import Maker
 
 
 def nested(count: int = 24) -> list[dict[str, Any]]:
@@ -97,7 +94,7 @@ def test_products_depend_on_distances_alone() -> None:
     torch.testing.assert_close(near[0] @ near[1], far[0] @ far[1], rtol=1e-4, atol=1e-4)
 
 
-def test_the_loss_is_the_one_written_out(base: Base, write: Write) -> None:
+def test_the_loss_is_the_one_written_out(base: Maker, write: Write) -> None:
     bert, training, samples = opened(base().folder, write("nested.jsonl", nested(6)))
     items = [item for sample in samples for item in sample]
     batch = batch_of(items).to(bert.device)
@@ -124,7 +121,7 @@ def test_the_loss_is_the_one_written_out(base: Base, write: Write) -> None:
     assert ours == pytest.approx(theirs, rel=1e-4)
 
 
-def test_fillers_change_nothing(base: Base, write: Write) -> None:
+def test_fillers_change_nothing(base: Maker, write: Write) -> None:
     bert, training, samples = opened(base().folder, write("nested.jsonl", nested(6)))
     items = [item for sample in samples for item in sample]
     batch = batch_of(items).to(bert.device)
@@ -137,7 +134,7 @@ def test_fillers_change_nothing(base: Base, write: Write) -> None:
         assert float(training.loss(more, batch, padded)) == pytest.approx(plain, rel=1e-5)
 
 
-def test_a_tiny_model_learns_nested_spans(base: Base, write: Write, tmp_path: Path) -> None:
+def test_a_tiny_model_learns_nested_spans(base: Maker, write: Write, tmp_path: Path) -> None:
     file, out = write("nested.jsonl", nested(100)), tmp_path / "nested"
     more = {**FAST, "epochs": 16, "max_length": 16}  # so that long texts are read in windows
     finetune(base().folder, file, out, dev=file, device="cpu", **more)
@@ -169,14 +166,14 @@ def test_a_span_is_taken_from_its_best_window() -> None:
     assert best_window(windows, range(18, 20), 20) == windows[2]
 
 
-def test_a_file_without_spans_is_refused(base: Base, write: Write) -> None:
+def test_a_file_without_spans_is_refused(base: Maker, write: Write) -> None:
     file = write("none.jsonl", [{"text": "a b", "entities": []}] * 4)
     with pytest.raises(BertsmithError, match="contains no spans to learn"):
         finetune(base().folder, file, task="spans", dev=file, device="cpu")
 
 
 def test_another_task_forgets_what_this_one_stored(
-    base: Base, write: Write, tmp_path: Path
+    base: Maker, write: Write, tmp_path: Path
 ) -> None:
     few = {**FAST, "epochs": 1}
     file, first, second = write("nested.jsonl", nested()), tmp_path / "one", tmp_path / "two"

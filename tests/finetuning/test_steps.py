@@ -5,7 +5,6 @@ Without a GPU the same code computes them one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,8 @@ from bertsmith.train.distributed import Ranks
 from bertsmith.train.optimizer import optimizer_for
 from finetuning.conftest import Write, labelled, train
 from finetuning.test_words import asked, chosen, sentences, stored
-from tasks.models import Made
+from tasks.models import Maker
 
-Base = Callable[..., Made]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SOON: dict[str, Any] = {"learning_rate": 1e-3, "epochs": 1, "batch_size": 8, "warmup": 0.0}
 
@@ -93,7 +91,7 @@ TASKS = ["classification", "multilabel", "regression", "tagging", "answering", "
     ],
 )
 def test_captured_steps_are_the_same_steps(
-    task: str, more: Any, base: Base, write: Write, tmp_path: Path, monkeypatch: Any
+    task: str, more: Any, base: Maker, write: Write, tmp_path: Path, monkeypatch: Any
 ) -> None:
     folder, file = base().folder, data(task, write, tmp_path)
     name = {"contrast": "similarity"}.get(task, task)
@@ -108,7 +106,7 @@ def test_captured_steps_are_the_same_steps(
 
 @pytest.mark.parametrize("family", ["deberta-v2", "modernbert", "albert"])
 def test_captured_steps_of_a_family(
-    family: str, base: Base, write: Write, monkeypatch: pytest.MonkeyPatch
+    family: str, base: Maker, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, file = base(family).folder, write("t.jsonl", labelled(24))
     one, _ = trained(False, folder, file, monkeypatch, "classification")
@@ -117,7 +115,7 @@ def test_captured_steps_of_a_family(
 
 
 def test_captured_steps_with_relative_positions_in_half_precision(
-    base: Base, write: Write, monkeypatch: pytest.MonkeyPatch
+    base: Maker, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Heads are so wide that a GPU uses the kernel 'relative', without a padded grid."""
     folder = base("deberta-v2", hidden_size=64).folder
@@ -129,7 +127,7 @@ def test_captured_steps_with_relative_positions_in_half_precision(
 
 @pytest.mark.parametrize("runs", [True, False])
 def test_a_grid_is_made_only_if_lengths_are_needed(
-    runs: bool, base: Base, write: Write, monkeypatch: pytest.MonkeyPatch
+    runs: bool, base: Maker, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiling, "runs_relative", lambda *_: runs)
     settings = settings_for("classification", **SOON, dtype="bfloat16")
@@ -144,7 +142,7 @@ def test_a_grid_is_made_only_if_lengths_are_needed(
     assert (batch.layout.padded is None) is runs
 
 
-def test_what_is_not_a_number_changes_nothing(base: Base, write: Write) -> None:
+def test_what_is_not_a_number_changes_nothing(base: Maker, write: Write) -> None:
     settings = settings_for("classification", **SOON, optimizer="muon")
     file = write("t.jsonl", labelled(16))
     training = task_named("classification").training(read_data(file), settings)
@@ -174,7 +172,7 @@ def test_what_is_not_a_number_changes_nothing(base: Base, write: Write) -> None:
 
 
 def test_what_diverges_is_told_a_little_later(
-    base: Base, write: Write, monkeypatch: pytest.MonkeyPatch
+    base: Maker, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_for("classification", **{**SOON, "epochs": 64})
     file = write("t.jsonl", labelled(16))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,12 +24,10 @@ from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.similarity.task import partner_ranks
 from bertsmith.tasks.training import Training
 from finetuning.conftest import CITIES, FAST, OTHERS, Write
-from tasks.models import Made
-
-Base = Callable[..., Made]
+from tasks.models import Made, Maker
 
 
-def test_texts_that_belong_together(base: Base, write: Write, tmp_path: Path) -> None:
+def test_texts_that_belong_together(base: Maker, write: Write, tmp_path: Path) -> None:
     words = [*CITIES, *OTHERS, "daughter", "letter", "garden", "spaniel", "roof", "mayor"]
     rows = [
         {"anchor": f"the old {word} {more}", "positive": f"river {word}"}
@@ -48,7 +45,7 @@ def test_texts_that_belong_together(base: Base, write: Write, tmp_path: Path) ->
     assert np.abs(load(out, device="cpu").embed(texts) - theirs).max() < 1e-5
 
 
-def test_how_near_two_texts_are(base: Base, write: Write) -> None:
+def test_how_near_two_texts_are(base: Maker, write: Write) -> None:
     rows = [
         {"sentence1": f"the {one}", "sentence2": f"the {two}", "score": 5.0 * (one == two)}
         for one in (*CITIES, *OTHERS)
@@ -62,7 +59,7 @@ def test_how_near_two_texts_are(base: Base, write: Write) -> None:
 
 @pytest.mark.parametrize("dense", [(), (Dense(torch.linspace(-1, 1, 160).view(5, 32), None),)])
 def test_a_long_text_is_the_mean_of_its_windows(
-    base: Base, write: Write, dense: tuple[Dense, ...]
+    base: Maker, write: Write, dense: tuple[Dense, ...]
 ) -> None:
     """What is learned is the very vector that `embed` gives."""
     long = "the old river flows " * 60
@@ -80,7 +77,7 @@ def test_a_long_text_is_the_mean_of_its_windows(
     assert np.abs(vectors.numpy() - plain).max() < 1e-5
 
 
-def contrast(base: Base, write: Write, rows: list[Any], vectors: Any) -> tuple[float, Any]:
+def contrast(base: Maker, write: Write, rows: list[Any], vectors: Any) -> tuple[float, Any]:
     """The loss of a step of these rows, whose texts have these vectors; and its gradient."""
     dataset = read_data(write("t.jsonl", rows))
     settings = settings_for("similarity", temperature=1.0)
@@ -98,7 +95,7 @@ def cross(scores: list[float]) -> float:
     return float(-torch.tensor(scores, dtype=torch.float32).log_softmax(0)[0])
 
 
-def test_duplicates_are_not_negatives(base: Base, write: Write) -> None:
+def test_duplicates_are_not_negatives(base: Maker, write: Write) -> None:
     east, north = [1.0, 0.0], [0.0, 1.0]
     rows = [
         {"anchor": "bees", "positive": "honey"},
@@ -120,7 +117,7 @@ def test_duplicates_are_not_negatives(base: Base, write: Write) -> None:
     assert not gradient.abs().any()
 
 
-def test_positives_of_other_steps_are_not_negatives(base: Base, write: Write) -> None:
+def test_positives_of_other_steps_are_not_negatives(base: Maker, write: Write) -> None:
     """The third row is in another step; still, wax belongs to bees, and is not their negative."""
     rows = [
         {"anchor": "bees", "positive": "honey"},
@@ -134,7 +131,7 @@ def test_positives_of_other_steps_are_not_negatives(base: Base, write: Write) ->
     assert training.targets(items)["known"].tolist() == [[True, True], [False, True]]
 
 
-def test_all_positives_and_negatives_are_used(base: Base, write: Write) -> None:
+def test_all_positives_and_negatives_are_used(base: Maker, write: Write) -> None:
     rows = [
         {"anchor": "bees", "positive": ["honey", "wax"], "negatives": ["roof", "wall", "door"]},
         {"anchor": "rain", "positive": ["storm"]},
@@ -153,7 +150,7 @@ def test_all_positives_and_negatives_are_used(base: Base, write: Write) -> None:
     assert (gradient.abs().sum(1) > 1e-4).all()
 
 
-def test_batches_without_duplicates(base: Base, write: Write) -> None:
+def test_batches_without_duplicates(base: Maker, write: Write) -> None:
     rows = [{"anchor": f"bees {n}", "positive": f"the river {n % 12}"} for n in range(48)]
     dataset, settings = read_data(write("t.jsonl", rows)), settings_for("similarity", batch_size=8)
     training = task_named(dataset.task).training(dataset, settings)
@@ -174,7 +171,7 @@ def test_batches_without_duplicates(base: Base, write: Write) -> None:
     assert sorted(map(id, order)) == sorted(map(id, samples))
 
 
-def test_ranks_of_several_partners(base: Base, write: Write) -> None:
+def test_ranks_of_several_partners(base: Maker, write: Write) -> None:
     """A partner of the same anchor in another row, and the anchor itself, do not compete."""
     rows = [{"anchor": "bees", "positive": ["storm", "bees"]}, {"anchor": "bees", "positive": "a"}]
     rows += [{"anchor": "storm", "positive": ["bees"]}]
@@ -182,7 +179,7 @@ def test_ranks_of_several_partners(base: Base, write: Write) -> None:
     assert partner_ranks(load(base().folder, device="cpu"), dataset.examples).tolist()[:2] == [1, 1]
 
 
-def test_mistakes(base: Base, write: Write) -> None:
+def test_mistakes(base: Maker, write: Write) -> None:
     single = write("s.jsonl", [{"text": "a", "score": 1}, {"text": "b", "score": 2}])
     with pytest.raises(BertsmithError, match="similarity needs two texts"):
         finetune(base().folder, single, task="similarity", hold_out=0)
@@ -222,7 +219,7 @@ def gradients_of(bert: Any, training: Training, example: TaskBatch, cached: int)
     return float(loss.detach()), grads
 
 
-def test_cached_gradients_are_those_of_one_pass(base: Base, write: Write) -> None:
+def test_cached_gradients_are_those_of_one_pass(base: Maker, write: Write) -> None:
     file = write("t.jsonl", rows_with_scores())
     bert, example, training = learner_of(base(), file, loss="contrastive", matryoshka="8,16")
     assert training.together
@@ -236,7 +233,7 @@ def test_cached_gradients_are_those_of_one_pass(base: Base, write: Write) -> Non
             assert torch.allclose(cached[name], gradient, atol=1e-5), name
 
 
-def test_a_budget_trains_as_one_pass_does(base: Base, write: Write) -> None:
+def test_a_budget_trains_as_one_pass_does(base: Maker, write: Write) -> None:
     file = write("t.jsonl", rows_with_scores())
     options: Any = {**FAST, "epochs": 2, "loss": "contrastive", "dropout": 0.0}
     losses = [
@@ -246,7 +243,7 @@ def test_a_budget_trains_as_one_pass_does(base: Base, write: Write) -> None:
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
 
 
-def test_matryoshka_is_the_mean_over_widths(base: Base, write: Write, tmp_path: Path) -> None:
+def test_matryoshka_is_the_mean_over_widths(base: Maker, write: Write, tmp_path: Path) -> None:
     file, out = write("t.jsonl", rows_with_scores()), tmp_path / "out"
     for loss in ("contrastive", "margin"):
         bert, example, training = learner_of(base(), file, loss=loss, matryoshka="16,8")
@@ -272,7 +269,7 @@ def test_matryoshka_is_the_mean_over_widths(base: Base, write: Write, tmp_path: 
     assert "matryoshka_dimensions" not in read_json(tmp_path / "again" / "config.json")
 
 
-def test_margins_of_a_teacher(base: Base, write: Write) -> None:
+def test_margins_of_a_teacher(base: Maker, write: Write) -> None:
     """The loss is that of the formula, and the margins are learned."""
     file = write("t.jsonl", rows_with_scores())
     bert, example, training = learner_of(base(), file, temperature=0.1)
@@ -291,7 +288,7 @@ def test_margins_of_a_teacher(base: Base, write: Write) -> None:
     assert losses[-1] < losses[0] / 2
 
 
-def test_anchors_are_queries(base: Base, write: Write) -> None:
+def test_anchors_are_queries(base: Maker, write: Write) -> None:
     """The model's prompts for queries and documents are used in training."""
     file = write("t.jsonl", rows_with_scores(4))
     data = read_data(file, "similarity")
@@ -319,7 +316,7 @@ def test_anchors_are_queries(base: Base, write: Write) -> None:
     ],
 )
 def test_mistakes_in_training_for_retrieval(
-    base: Base, write: Write, change: Any, options: Any, message: str
+    base: Maker, write: Write, change: Any, options: Any, message: str
 ) -> None:
     file = write("t.jsonl", [row | change for row in rows_with_scores(6)])
     with pytest.raises(BertsmithError, match=message):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,7 @@ from bertsmith.tasks.tagging.task import first_tokens
 from bertsmith.tasks.training import Sample, Training
 from bertsmith.tokenizer import Encoding
 from finetuning.conftest import CITIES, FAST, OTHERS, Write
-from tasks.models import Made, Maker
-
-Base = Callable[..., Made]
+from tasks.models import Maker
 
 
 def opened(folder: Path, file: Path, **given: Any) -> tuple[Any, Training, list[Sample]]:
@@ -83,7 +80,7 @@ def sentences(count: int = 48, length: int = 6) -> list[dict[str, Any]]:
     return rows
 
 
-def test_tags_are_learned(base: Base, write: Write, tmp_path: Path) -> None:
+def test_tags_are_learned(base: Maker, write: Write, tmp_path: Path) -> None:
     file, out = write("t.jsonl", sentences()), tmp_path / "out"
     result = finetune(base().folder, file, out, dev=file, **FAST | {"epochs": 40})
     assert (result.task, result.metric) == ("tagging", "f1")
@@ -129,7 +126,7 @@ def test_a_long_sentence_is_learned_and_scored_whole(
     assert len(far.predictions[0].value) == 701
 
 
-def test_the_loss_of_tags_is_transformers_own(base: Base, write: Write, tmp_path: Path) -> None:
+def test_the_loss_of_tags_is_transformers_own(base: Maker, write: Write, tmp_path: Path) -> None:
     bert, training, samples = opened(base().folder, write("t.jsonl", sentences(6)))
     bert.save(tmp_path / "fresh")
     model = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "fresh").eval()
@@ -147,7 +144,7 @@ def test_the_loss_of_tags_is_transformers_own(base: Base, write: Write, tmp_path
     assert mean_loss(bert, training, samples) == pytest.approx(float(theirs), abs=1e-5)
 
 
-def test_parts_of_speech(base: Base, tmp_path: Path) -> None:
+def test_parts_of_speech(base: Maker, tmp_path: Path) -> None:
     lines = "".join(
         f"the\tDET\nold\tADJ\n{word}\tNOUN\n\n" for word in ("river", "storm", "violin") * 8
     )
@@ -158,7 +155,7 @@ def test_parts_of_speech(base: Base, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["tags", "answers", "choices"])
-def test_fillers_cost_nothing(kind: str, base: Base, write: Write, tmp_path: Path) -> None:
+def test_fillers_cost_nothing(kind: str, base: Maker, write: Write, tmp_path: Path) -> None:
     """Sequences that only fill a batch up change no loss, and are no longer than others."""
     file = {
         "tags": lambda: write("t.jsonl", sentences(5)),
@@ -206,7 +203,7 @@ def stored(path: Path, content: dict[str, Any]) -> Path:
     return path
 
 
-def test_answers_lie_where_they_are_learned(base: Base, tmp_path: Path) -> None:
+def test_answers_lie_where_they_are_learned(base: Maker, tmp_path: Path) -> None:
     """The tokens that are learned spell the answer; windows without it learn "none"."""
     content = asked(4, padding=200)
     for paragraph in content["data"][0]["paragraphs"]:
@@ -227,7 +224,7 @@ def test_answers_lie_where_they_are_learned(base: Base, tmp_path: Path) -> None:
     assert any(item.target == (0, 0) for item in items)
 
 
-def test_answers_are_learned(base: Base, tmp_path: Path) -> None:
+def test_answers_are_learned(base: Maker, tmp_path: Path) -> None:
     content = asked(60, lead=7)
     passage = content["data"][0]["paragraphs"][2]["context"]
     train = stored(tmp_path / "t.json", content)
@@ -252,7 +249,7 @@ def test_answers_are_learned(base: Base, tmp_path: Path) -> None:
     assert "Paris" in bert.answer("Why the river?", long)[0].text
 
 
-def test_the_threshold_of_no_answer_is_tuned_and_kept(base: Base, tmp_path: Path) -> None:
+def test_the_threshold_of_no_answer_is_tuned_and_kept(base: Maker, tmp_path: Path) -> None:
     file = stored(tmp_path / "t.json", asked(60, impossible=True))
     out = tmp_path / "out"
     result = finetune(base().folder, file, out, dev=file, **FAST | {"epochs": 20})
@@ -268,7 +265,7 @@ def test_the_threshold_of_no_answer_is_tuned_and_kept(base: Base, tmp_path: Path
     assert set(said) - {""}
 
 
-def test_the_loss_of_answers_is_transformers_own(base: Base, tmp_path: Path) -> None:
+def test_the_loss_of_answers_is_transformers_own(base: Maker, tmp_path: Path) -> None:
     bert, training, samples = opened(base().folder, stored(tmp_path / "q.json", asked(5)))
     bert.save(tmp_path / "fresh")
     model = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path / "fresh").eval()
@@ -287,7 +284,7 @@ def test_the_loss_of_answers_is_transformers_own(base: Base, tmp_path: Path) -> 
     assert mean_loss(bert, training, samples) == pytest.approx(total / len(samples), abs=1e-5)
 
 
-def test_two_questions_with_one_id(base: Base, tmp_path: Path) -> None:
+def test_two_questions_with_one_id(base: Maker, tmp_path: Path) -> None:
     content = asked(6, impossible=True)
     for paragraph in content["data"][0]["paragraphs"]:
         paragraph["qas"][0]["id"] = "same"
@@ -310,7 +307,7 @@ def chosen(count: int = 48, padding: int = 0) -> list[dict[str, Any]]:
     return rows
 
 
-def test_choices_are_learned(base: Base, write: Write, tmp_path: Path) -> None:
+def test_choices_are_learned(base: Maker, write: Write, tmp_path: Path) -> None:
     file, out = write("t.jsonl", chosen()), tmp_path / "out"
     result = finetune(base().folder, file, out, dev=file, **FAST | {"epochs": 20})
     assert result.task == "choice"
@@ -327,7 +324,7 @@ def test_choices_are_learned(base: Base, write: Write, tmp_path: Path) -> None:
     assert logits.softmax(0).tolist() == pytest.approx(found.scores, abs=1e-4)
 
 
-def test_a_long_prompt_is_read_in_windows(base: Base, write: Write) -> None:
+def test_a_long_prompt_is_read_in_windows(base: Maker, write: Write) -> None:
     bert, training, samples = opened(base().folder, write("t.jsonl", chosen(3, padding=300)))
     item = samples[0][0]
     assert [window.number for window in item.windows].count(1) > 2

@@ -2,8 +2,6 @@
 
     encoder = FrozenEncoder("bertsmith-embed", dataset.task)
     learner = encoder.fit(dataset)           # seconds; again with more labels: less
-    learner.predictions(examples), learner.probabilities(examples)
-    encoder.cross_fit(dataset).predictions   # of each example by a fit without it
     learner.bert.save("model")               # an ordinary model directory
 
 The vectors are the inputs of the last layer of the task's head. The layers before it are set to
