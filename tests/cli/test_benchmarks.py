@@ -309,7 +309,6 @@ def test_no_data_is_one_line(
             ("glue", "{model}", "{glue}", "--seed", "-1"),
             "seed should be greater than or equal to 0, not -1",
         ),
-        (("glue", "{model}", "{glue}", "--limit", "-1"), "--limit"),
         (("glue", "{none}", "{glue}", "--out", "{none}"), "none.csv: no such directory"),
         (("glue", "{model}", "{glue}", "--out", "{folder}"), "folder: not a regular file"),
         (("glue", "{model}", "{glue}", "--out", "{model}/config.json/x"), "cannot be written"),

@@ -236,11 +236,9 @@ def test_explanations_name_every_word(run: Run, trained: Path, tmp_path: Path) -
         (("predict", "{trained}", "{folder}x"), "no such file or folder"),
         (("evaluate", "{trained}", "{none}"), "none.csv"),
         (("evaluate", "{trained}", "{file}", "--metric", "x"), "unknown score 'x'"),
-        (("evaluate", "{trained}", "{file}", "--draws", "0"), "--draws"),
         (("predict", "{trained}", "{none}"), "none.csv"),
         (("predict", "{trained}", "{file}", "--column", "text=x"), "no column 'x'"),
         (("predict", "{model}", "{file}"), "no task head"),
-        (("predict", "{trained}", "{file}", "--top", "0"), "--top"),
     ],
 )
 def test_mistakes(
@@ -293,3 +291,18 @@ def test_columns_are_remembered(run: Run, model: Path, tmp_path: Path) -> None:
     assert "text = text" in other.err
     new.write_text("text\nthe river\n")  # a file without that column
     assert "text = text" in run("predict", out, new).err
+
+
+@pytest.mark.parametrize(
+    ("verb", "option", "value"),
+    [
+        ("evaluate", "--draws", "0"),
+        ("evaluate", "--limit", "-1"),
+        ("predict", "--top", "0"),
+        ("glue", "--limit", "-1"),
+    ],
+)
+def test_numbers_have_bounds(verb: str, option: str, value: str, run: Run) -> None:
+    shown = run(verb, "model", "file.csv", option, value)
+    assert shown.status == 2
+    assert f"'{option}': {value} is not in the range" in shown.err

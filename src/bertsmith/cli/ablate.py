@@ -67,7 +67,7 @@ def ablate(
 
     if out is not None:
         check_replaceable(out, overwrite)
-    skipped = inspection.numbers(layers, "--layers") or []
+    layer_numbers = inspection.numbers(layers, "--layers") or []
     count = None if prune is None else _count(prune)
     bert = shared.open_model(model, **loading)
     masked = "masked_lm" in bert.model.heads if task is None else task == "masked"
@@ -76,7 +76,7 @@ def ablate(
     else:
         bench = _labels(bert, file, limit, seed)
     if heads or layers:
-        result = _without(bert, bench, heads, skipped, mean)
+        result = _without(bert, bench, heads, layer_numbers, mean)
     else:
         result = _ranked(bert, bench, alone, mean, count, out, keep_shapes, overwrite)
     shared.output(as_json, result.get("rows") or [result], lambda: _show(result))
@@ -84,7 +84,7 @@ def ablate(
 
 
 class Bench(NamedTuple):
-    """What a model is measured on: numbers of a model, what it reads, one cost, one gradient."""
+    """What a model is measured on: its loss or scores, its inputs, a cost, and a loss."""
 
     numbers: Callable[[LoadedModel], dict[str, float]]  # the loss, or scores
     windows: Callable[[], Sequence[Window]]
@@ -124,17 +124,17 @@ def _labels(bert: LoadedModel, file: Path, limit: int, seed: int) -> Bench:
 
 
 def _without(
-    bert: LoadedModel, bench: Bench, heads: str | None, skipped: list[int], mean: bool
+    bert: LoadedModel, bench: Bench, heads: str | None, layers: list[int], mean: bool
 ) -> dict[str, Any]:
     from bertsmith.analysis.ablation import ablated, mean_outputs
     from bertsmith.analysis.maps import head_counts
 
-    gone = named(heads, head_counts(bert)) if heads else []
+    removed = parse_heads(heads, head_counts(bert)) if heads else []
     before = bench.numbers(bert)
     means = mean_outputs(bert, bench.windows()) if mean else None
-    with ablated(bert, gone, skipped, means):
+    with ablated(bert, removed, layers, means):
         after = bench.numbers(bert)
-    return {"heads": gone, "layers": skipped, "with": before, "without": after}
+    return {"heads": removed, "layers": layers, "with": before, "without": after}
 
 
 def _ranked(
@@ -165,42 +165,48 @@ def _ranked(
             for head in range(count)
         ]
         return {"rows": sorted(rows, key=lambda row: -row["importance"])}
-    gone = least(table, prune(sum(counts)), counts)
+    removed = least(table, prune(sum(counts)), counts)
     before, size = bench.numbers(bert), _size(bert)
     smaller = bert
     if keep_shapes:
-        zeroed(bert, gone)
+        zeroed(bert, removed)
     else:
-        smaller = pruned(bert, gone)
+        smaller = pruned(bert, removed)
     replace_directory(out, smaller.save, overwrite)
-    found = {"heads": gone, "layers": [], "with": before, "without": bench.numbers(smaller)}
-    return {**found, "out": str(out), "parameters": [size, _size(smaller)]}
+    return {
+        "heads": removed,
+        "layers": [],
+        "with": before,
+        "without": bench.numbers(smaller),
+        "out": str(out),
+        "parameters": [size, _size(smaller)],
+    }
 
 
-def named(given: str, counts: list[int]) -> list[tuple[int, int]]:
-    """Heads as a person writes them: 0.3,2.* (a layer, a point, a head or all)."""
-    chosen: dict[tuple[int, int], None] = {}
-    last = len(counts) - 1
-    for part in given.split(","):
+def parse_heads(text: str, counts: list[int]) -> list[tuple[int, int]]:
+    """Parse heads such as 0.3,2.* (a layer, a point, a head or all)."""
+    heads: dict[tuple[int, int], None] = {}
+    for part in text.split(","):
         layer, point, head = part.strip().partition(".")
+        shown = repr(part.strip()[:40])
         if not point:
-            raise BertsmithError(f"--heads: {part.strip()[:40]!r} is not like 0.3 or 2.*")
-        number = whole_number(layer, f"--heads: the layer of {part.strip()[:40]!r}", 0, last)
+            raise BertsmithError(f"--heads: {shown} is not like 0.3 or 2.*")
+        number = whole_number(layer, f"--heads: the layer of {shown}", 0, len(counts) - 1)
+        last = counts[number] - 1
         if head == "*":
-            chosen.update(((number, one), None) for one in range(counts[number]))
+            heads.update(((number, one), None) for one in range(last + 1))
         else:
-            name = f"--heads: the head of {part.strip()[:40]!r}"
-            chosen[number, whole_number(head, name, 0, counts[number] - 1)] = None
-    return list(chosen)
+            heads[number, whole_number(head, f"--heads: the head of {shown}", 0, last)] = None
+    return list(heads)
 
 
-def _count(given: str) -> Callable[[int], int]:
-    """A number of heads, or a share of all, as a function of how many there are."""
-    share, percent, rest = given.strip().partition("%")
+def _count(text: str) -> Callable[[int], int]:
+    """A number of heads, or a percentage of all, as a function of how many there are."""
+    share, percent, rest = text.strip().partition("%")
     number = parse_whole(share)
     if number is None or number < 0 or rest or (percent and number > 100):
         raise BertsmithError(
-            f"--prune: {given[:40]!r} is not a number of heads, nor a share such as 25%"
+            f"--prune: {text[:40]!r} is not a number of heads, nor a share such as 25%"
         )
     return lambda total: round(total * number / 100) if percent else number
 
@@ -209,19 +215,19 @@ def _size(bert: LoadedModel) -> int:
     return sum(parameter.numel() for parameter in bert.model.parameters())
 
 
-def _show(shown: dict[str, Any]) -> None:
-    if rows := shown.get("rows"):
+def _show(result: dict[str, Any]) -> None:
+    if rows := result.get("rows"):
         typer.echo("heads as layer.head, from the most important to the least")
         for row in rows:
             bar = "█" * max(0, round(30 * row["importance"] / max(rows[0]["importance"], 1e-9)))
             typer.echo(f"{row['layer']:>3}.{row['head']:<3} {row['importance']:8.4f}  {bar}")
         return
-    gone = [f"{layer}.{head}" for layer, head in shown["heads"]]
-    gone += [f"layer {layer}" for layer in shown["layers"]]
-    typer.echo(f"without {len(gone)}: {', '.join(gone)}")
-    for name, before in shown["with"].items():
-        after = shown["without"][name]
+    removed = [f"{layer}.{head}" for layer, head in result["heads"]]
+    removed += [f"layer {layer}" for layer in result["layers"]]
+    typer.echo(f"without {len(removed)}: {', '.join(removed)}")
+    for name, before in result["with"].items():
+        after = result["without"][name]
         typer.echo(f"{name} {before:.4f} → {after:.4f} ({after - before:+.4f})")
-    if "out" in shown:
-        before, after = shown["parameters"]
-        typer.echo(f"{before:,} → {after:,} parameters, saved in {shown['out']}")
+    if "out" in result:
+        before, after = result["parameters"]
+        typer.echo(f"{before:,} → {after:,} parameters, saved in {result['out']}")

@@ -10,7 +10,7 @@ import typer
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
 from bertsmith.cli.declare import option, options_of, takes
-from bertsmith.cli.search import INDEX
+from bertsmith.cli.search import BEST_GRADE, INDEX
 from bertsmith.errors import BertsmithError
 from bertsmith.settings.search import AdaptationSettings
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bertsmith.search import Adapted
 
 
-@takes(options_of(AdaptationSettings), "given")
+@takes(options_of(AdaptationSettings), "settings")
 def adapt(
     index: Path = INDEX,
     out: Path | None = option(
@@ -28,10 +28,8 @@ def adapt(
         None, "Queries that decide whether the search gains (see evaluate-search)."
     ),
     judgements: Path | None = option(None, "Judgements of these queries."),
-    best_grade: int | None = option(
-        None, "The best grade, if lower grades are better: 1 for Cranfield's file."
-    ),
-    given: Any = None,
+    best_grade: int | None = BEST_GRADE,
+    settings: Any = None,
     device: shared.Device = None,
     as_json: shared.Json = False,
 ) -> None:
@@ -50,7 +48,7 @@ def adapt(
     grades = None if judgements is None else read_judgements(judgements, best_grade)
     with shared.interruptible(f"{index} is as it was before"):
         result = run(
-            index, out, queries=texts, judgements=grades, device=device, say=shared.note, **given
+            index, out, queries=texts, judgements=grades, device=device, say=shared.note, **settings
         )
     shared.output(as_json, [result.to_dict()], lambda: _show(index, result))
 
@@ -59,14 +57,14 @@ def _show(index: Path, result: Adapted) -> None:
     for proof in result.proofs:
         typer.echo(f"\n{proof.queries:,} {proof.of}, with 95% bootstrap intervals")
         rows = []
-        for name, one in proof.scores.items():
-            low, high = one["intervals"]["ndcg@10"].values()
-            rows.append((name, f"{one['ndcg@10']:.4f} ({low:.3f} to {high:.3f})"))
+        for name, scores in proof.scores.items():
+            low, high = scores["intervals"]["ndcg@10"].values()
+            rows.append((name, f"{scores['ndcg@10']:.4f} ({low:.3f} to {high:.3f})"))
         tasks.show_table(("", "ndcg@10"), rows, left=True, gap=3)
-        for two in proof.comparisons:
+        for row in proof.comparisons:
             typer.echo(
-                f"{two['second']} minus {two['first']}: {two['difference']:+.4f} "
-                f"(95%: {two['low']:+.4f} to {two['high']:+.4f})"
+                f"{row['second']} minus {row['first']}: {row['difference']:+.4f} "
+                f"(95%: {row['low']:+.4f} to {row['high']:+.4f})"
             )
     typer.echo()
     if not result.gained:

@@ -48,7 +48,7 @@ def attention(
         "layers": inspection.numbers(layers, "--layers"),
         "heads": inspection.numbers(heads, "--heads"),
     }
-    part = inspection.numbers(tokens, "--tokens")
+    token_numbers = inspection.numbers(tokens, "--tokens")
     if text is None:
         text = "\n".join(shared.read_texts(None, file))
     if not text.strip():
@@ -64,18 +64,19 @@ def attention(
         for bert, name in zip(berts, names, strict=True)
         for first, second in pairs
     ]
-    shown = None if part is None else range(part[0], part[-1] + 1)
+    shown = range(token_numbers[0], token_numbers[-1] + 1) if token_numbers else None
     AttentionPage(tuple(views), shown, view or "").save(out)
-    size = out.stat().st_size
-    if as_json:
-        rows = [
-            {"model": v.name, "tokens": len(v), "layers": len(v.layers), "heads": len(v.heads)}
-            for v in views
-        ]
-        shared.print_json([{"out": str(out), "bytes": size, "views": rows}])
-        return
-    for one in views:
-        counts = f"{len(one.layers)} layers, {len(one.heads)} heads"
-        typer.echo(f"{one.name}: {len(one):,} tokens, {counts}")
+    rows = [
+        {"model": one.name, "tokens": len(one), "layers": len(one.layers), "heads": len(one.heads)}
+        for one in views
+    ]
+    result = {"out": str(out), "bytes": out.stat().st_size, "views": rows}
+    shared.output(as_json, [result], lambda: _show(out, rows))
+
+
+def _show(out: Path, rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        counts = f"{row['layers']} layers, {row['heads']} heads"
+        typer.echo(f"{row['model']}: {row['tokens']:,} tokens, {counts}")
     how = "read it with numpy.load" if out.suffix == ".npz" else "open it in a browser"
-    typer.echo(f"written to {out}, {size / 1e6:.2f} MB; {how}")
+    typer.echo(f"written to {out}, {out.stat().st_size / 1e6:.2f} MB; {how}")

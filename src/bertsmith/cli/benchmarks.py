@@ -33,7 +33,7 @@ TRAINING: Options = {
         Path | None,
         option(None, "Store finished seeds in this .jsonl file, and continue from it."),
     ),
-    "limit": (int, option(0, "Train on this many examples only; 0: all.")),
+    "limit": (int, option(0, "Train on this many examples only; 0: all.", min=0)),
     **{name: SETTINGS[name] for name in NAMES},
     "device": (shared.Device, None),
 }
@@ -50,7 +50,8 @@ def glue(
     """Fine-tune and score a model on tasks of GLUE."""
     from bertsmith.finetuning.benchmarks import run_glue
 
-    rows = run_glue(model, _folder(data, "glue"), task or (), **_checked(training))
+    folder = _folder(data, "glue")
+    rows = run_glue(model, folder, task or (), watch=SeedProgress(), **training)
     _show(rows, as_json, average=True)
 
 
@@ -66,7 +67,8 @@ def squad(
     from bertsmith.finetuning.benchmarks import run_squad
 
     folder = _folder(data, "squad")
-    _show(run_squad(model, folder, version=version, **_checked(training)), as_json)
+    rows = run_squad(model, folder, version=version, watch=SeedProgress(), **training)
+    _show(rows, as_json)
 
 
 @takes(TRAINING, "training")
@@ -80,28 +82,23 @@ def conll(
     from bertsmith.finetuning.benchmarks import run_conll
 
     folder = _folder(data, "conll")
-    _show(run_conll(model, folder, **_checked(training)), as_json)
+    _show(run_conll(model, folder, watch=SeedProgress(), **training), as_json)
 
 
-def _folder(given: Path | None, name: str) -> Path:
-    """The folder that was given, else that of the benchmark in the environment's."""
-    return benchmark_folder(name, "give the folder") if given is None else given
-
-
-def _checked(training: dict[str, Any]) -> dict[str, Any]:
-    tasks.check_limit(training["limit"])
-    return training | {"watch": SeedProgress()}
+def _folder(data: Path | None, name: str) -> Path:
+    """The folder on the command line, by default that of the benchmark in the environment's."""
+    return benchmark_folder(name, "give the folder") if data is None else data
 
 
 class SeedProgress(TrainingProgress):
-    """Tells a person of each seed that is finished; on a terminal also of its steps."""
+    """Reports every finished seed, on a terminal also its steps."""
 
     def __init__(self) -> None:
         super().__init__(introduction=(), quiet=False)
 
     def begin(self, task: str, seed: int) -> None:
-        """Name what steps are of."""
-        self.which = f"{task}, seed {seed}: "
+        """Name the run whose steps follow."""
+        self.prefix = f"{task}, seed {seed}: "
 
     def epoch(self, row: dict[str, Any]) -> None:
         """Wait for the seed's end."""
@@ -115,20 +112,20 @@ class SeedProgress(TrainingProgress):
 
 
 def _show(rows: Iterator[BenchmarkRow], as_json: bool, average: bool = False) -> None:
-    """One table. What is absent is named, and there is no average over what is not there."""
+    """Print one table; tasks without scores are named, and are no part of the average."""
     from bertsmith.finetuning.benchmarks import by_task
 
-    done = []
+    results = []
     for row in rows:
-        done.append(row)
+        results.append(row)
         if as_json:
             shared.print_json([finite(asdict(row)) | {"mean": row.mean if row.scores else None}])
-    if not any(row.scores for row in done):
-        raise BertsmithError("; ".join(f"{row.task}: {row.note}" for row in done))
-    means = by_task(done)
-    absent = [row.task for row in done if not row.scores]
+    if not any(row.scores for row in results):
+        raise BertsmithError("; ".join(f"{row.task}: {row.note}" for row in results))
+    means = by_task(results)
+    absent = [row.task for row in results if not row.scores]
     if not as_json:
-        _show_table(done)
+        _show_table(results)
     if average and len(means) > 1:
         mean = fmean(means.values())
         if as_json:
@@ -136,9 +133,8 @@ def _show(rows: Iterator[BenchmarkRow], as_json: bool, average: bool = False) ->
         else:
             without = f", without {', '.join(absent)}" if absent else ""
             typer.echo(f"mean of {len(means)} tasks{without}: {mean:.4f}")
-    for row in done:
-        if row.note and not as_json:
-            shared.note(f"{row.task}: {row.note}")
+    if not as_json:
+        shared.notes(f"{row.task}: {row.note}" for row in results if row.note)
 
 
 def _show_table(rows: Sequence[BenchmarkRow]) -> None:

@@ -40,8 +40,7 @@ def compare(
     All results are in one report. The same command continues an interrupted comparison; finished
     parts are never run again.
     """
-    asked = [list_specs, print_spec is not None, static, spec is not None]
-    if sum(asked) != 1:
+    if sum([list_specs, print_spec is not None, static, spec is not None]) != 1:
         raise BertsmithError("compare needs one of SPEC, --static, --list and --print NAME")
     if not static and (size or html or int8 or not speed):
         raise BertsmithError("--size, --int8, --html and --no-speed are for --static")
@@ -57,7 +56,10 @@ def compare(
         _static(size or [], speed, html, device, as_json, int8)
     else:
         assert spec is not None
-        _run(spec, out, changes or [], {"corpus": data, "device": device}, own, as_json)
+        if out is None:
+            raise BertsmithError("compare needs --out FOLDER for its parts and its report")
+        keys = {"corpus": data, "device": device}
+        _run(spec, out, changes or [], keys, own, as_json)
 
 
 def _print(name: str, as_json: bool) -> None:
@@ -88,36 +90,34 @@ def _static(
 
     for name in sizes:
         count_preset(name)  # unknown ones are found before anything is measured
-    where = device or "cpu"
-    done = []
-    for counts in compare_presets(sizes, speed=speed, device=where, int8=int8):
-        done.append(counts)
+    device = device or "cpu"
+    rows = []
+    for counts in compare_presets(sizes, speed=speed, device=device, int8=int8):
+        rows.append(counts)
         if as_json:
             shared.print_json([asdict(counts)])
     if not as_json:
-        tasks.show_table(HEADINGS, static_rows(done))
+        tasks.show_table(HEADINGS, static_rows(rows))
     if html is not None:
-        write_text(html, static_page(done, where))
+        write_text(html, static_page(rows, device))
         if not as_json:
             inspection.written(html)
 
 
 def _run(
     name: str,
-    out: Path | None,
+    out: Path,
     changes: list[str],
-    given: dict[str, Path | str | None],
+    keys: dict[str, Path | str | None],
     own: dict[str, Any],
     as_json: bool,
 ) -> None:
-    if out is None:
-        raise BertsmithError("compare needs --out FOLDER for its parts and its report")
     inspection.check_folder(out)
     from bertsmith.compare import compare as run
     from bertsmith.compare import load_spec
     from bertsmith.train.recipe import change
 
-    changes += [change(key, str(value)) for key, value in given.items() if value is not None]
+    changes += [change(key, str(value)) for key, value in keys.items() if value is not None]
     spec = load_spec(name, changes)
     with shared.interruptible(f"the same command continues {out}"):
         results = run(spec, out, say=partial(typer.echo, err=True), **own)

@@ -54,15 +54,15 @@ def options_of(
 
 
 def _with_default(sentence: str, default: Any) -> str:
-    """A sentence that says what the default is; that of a switch is that it is off."""
+    """A sentence with the default value; a switch is off by default, which goes without saying."""
     plain = default is None or default == "" or isinstance(default, bool)
     return sentence if plain else f"{sentence.removesuffix('.')} [default: {default}]."
 
 
 def takes(options: Options, name: str) -> Callable[[Verb], Verb]:
-    """Let a verb take options that it shares with others; it gets them together, as `name`.
+    """Decorate a verb that gets several options as one dictionary, its parameter `name`.
 
-    In its help they stand where that parameter does.
+    In the help they stand where that parameter does.
     """
 
     def wrap(verb: Verb) -> Verb:
@@ -72,13 +72,13 @@ def takes(options: Options, name: str) -> Callable[[Verb], Verb]:
         ]
         parameters: list[Parameter] = []
         for own in signature(verb, eval_str=True).parameters.values():
-            kept = own.replace(kind=Parameter.KEYWORD_ONLY)
-            parameters += shared if own.name == name else [kept]
+            keyword = own.replace(kind=Parameter.KEYWORD_ONLY)
+            parameters += shared if own.name == name else [keyword]
 
         @wraps(verb)
-        def call(*args: Any, **given: Any) -> None:
+        def call(*args: Any, **keywords: Any) -> None:
             values = {one.name: getattr(one.default, "default", one.default) for one in parameters}
-            values |= dict(zip(values, args, strict=False)) | given
+            values |= dict(zip(values, args, strict=False)) | keywords
             verb(**{name: {option: values.pop(option) for option in options}}, **values)
 
         call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]

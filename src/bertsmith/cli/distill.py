@@ -71,21 +71,21 @@ def _layers(text: str | None) -> int | list[int] | None:
     """A number of layers, or which ones."""
     if text is None:
         return None
-    numbers = [parse_whole(one) for one in text.split(",")]
-    if None in numbers:
+    numbers = [parse_whole(number) for number in text.split(",")]
+    layers = [number for number in numbers if number is not None]
+    if len(layers) < len(numbers):
         raise BertsmithError(f"--layers must be a number or a list like 0,2,4, not {text[:60]!r}")
-    whole = [one for one in numbers if one is not None]
-    return whole[0] if "," not in text else whole
+    return layers if "," in text else layers[0]
 
 
 def _show(result: DistillationResult) -> None:
     content = result.content
     tasks.show_table(("", "teacher", "student"), content["table"])
-    for split, one in (content.get("comparison") or {}).items():
-        kept = f"{one['kept']:.1%} kept" if one["kept"] is not None else "not comparable"
+    for split, row in (content.get("comparison") or {}).items():
+        kept = f"{row['kept']:.1%} kept" if row["kept"] is not None else "not comparable"
         typer.echo(
-            f"{split} {one['metric']}: student less teacher is {one['difference']:+.4f} "
-            f"(95 %: {one['low']:+.4f} to {one['high']:+.4f}), p = {one['p_value']:.3g}; {kept}"
+            f"{split} {row['metric']}: student less teacher is {row['difference']:+.4f} "
+            f"(95 %: {row['low']:+.4f} to {row['high']:+.4f}), p = {row['p_value']:.3g}; {kept}"
         )
     shared.notes(result.notes)
     typer.echo(f"student in {result.out}; distill.json has all numbers")

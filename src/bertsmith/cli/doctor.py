@@ -37,15 +37,15 @@ def doctor(as_json: shared.Json = False) -> None:
     with warnings.catch_warnings(), waiting:
         # Of bfloat16 on a CPU without units for it: a page of C++ frames.
         warnings.filterwarnings("ignore", message="mkldnn_matmul failed")
-        found = examine()
-    shared.output(as_json, [found], lambda: _show(found))
-    if not found["kernels_agree"]:
+        report = examine()
+    shared.output(as_json, [report], lambda: _show(report))
+    if not report["kernels_agree"]:
         shared.note("attention kernels disagree on this machine: please report it")
         raise typer.Exit(1)
 
 
 def examine() -> dict[str, Any]:
-    """Everything `doctor` knows about this machine."""
+    """Versions, extras, devices, kernels and speeds of this machine."""
     import platform
     from importlib.util import find_spec
 
@@ -152,7 +152,7 @@ def _compiler(cuda: bool) -> str | None:
 
 
 def _speed(device: str) -> dict[str, int]:
-    """Tokens a second that a BERT-base reads (from one of its layers), and that one learns from."""
+    """Tokens a second of a BERT-base (estimated from one layer), and of pre-training tiny-bert."""
     import torch
 
     from bertsmith.batch import Batch
@@ -165,23 +165,23 @@ def _speed(device: str) -> dict[str, int]:
         device
     )
     batch = Batch.of([[5] * 128] * 8).to(device)
-    found = {}
+    speeds = {}
     for dtype in (torch.float32, torch.bfloat16):
         encoder = model.encoder.to(dtype)
         best = fastest(partial(encoder, batch), device)
-        found[f"reading, {str(dtype).removeprefix('torch.')}"] = round(len(batch.ids) / best / 12)
+        speeds[f"reading, {str(dtype).removeprefix('torch.')}"] = round(len(batch.ids) / best / 12)
     if device == "cpu":
         try:
             to_int8(model.float(), sample=batch)
             with torch.inference_mode():
                 best = fastest(partial(model.encoder, batch), device)
-            found["reading, int8"] = round(len(batch.ids) / best / 12)
+            speeds["reading, int8"] = round(len(batch.ids) / best / 12)
         except BertsmithError:
             pass  # the list of extras says what is missing
-    found["pre-training, tiny-bert"] = round(
+    speeds["pre-training, tiny-bert"] = round(
         plan(load_recipe("tiny-bert"), 8000, device)["tokens_per_second"]
     )
-    return found
+    return speeds
 
 
 def _fastest(speeds: dict[str, int]) -> str:
@@ -190,41 +190,41 @@ def _fastest(speeds: dict[str, int]) -> str:
     return max(reading, key=lambda job: reading[job]).removeprefix("reading, ")
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(report: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
     table = Table.grid(padding=(0, 2, 0, 0))
-    for name, said in _facts(found):
-        table.add_row(name, Text(said))
+    for name, text in _facts(report):
+        table.add_row(name, Text(text))
     shared.console().print(table, markup=False)
 
 
-def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each thing found, in words."""
-    yield "bertsmith", f"{found['bertsmith']}, Python {found['python']}"
-    yield "platform", found["platform"]
-    for name, number in found["libraries"].items():
+def _facts(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The lines of the report: a name and a text."""
+    yield "bertsmith", f"{report['bertsmith']}, Python {report['python']}"
+    yield "platform", report["platform"]
+    for name, number in report["libraries"].items():
         yield name, number or "missing"
-    for extra, there in found["extras"].items():
+    for extra, there in report["extras"].items():
         hint = "installed" if there else f"not installed: pip install 'bertsmith[{extra}]'"
         yield f"extra {extra}", hint
-    yield "built-in models", ", ".join(found["models"]) or "none"
-    units = ", bf16 matrix units" if found["bf16_matrix_units"] else ""
-    yield "cpu", f"{found['cpu_capability']}, threads: {found['threads']}{units}"
-    yield "gpu", ", ".join(found["gpus"]) or "none"
-    for device, chosen in found["kernels"].items():
+    yield "built-in models", ", ".join(report["models"]) or "none"
+    units = ", bf16 matrix units" if report["bf16_matrix_units"] else ""
+    yield "cpu", f"{report['cpu_capability']}, threads: {report['threads']}{units}"
+    yield "gpu", ", ".join(report["gpus"]) or "none"
+    for device, chosen in report["kernels"].items():
         kernels = set(chosen.values())
         each = (f"{name}: {kernel}" for name, kernel in chosen.items())
         yield f"attention on {device}", kernels.pop() if len(kernels) == 1 else ", ".join(each)
-    agree = "agree" if found["kernels_agree"] else "DISAGREE"
-    yield "kernels", f"{agree} (largest difference in bfloat16 {found['kernel_disagreement']:.1e})"
-    for device, ratio in found["bfloat16_speedup"].items():
+    agree = "agree" if report["kernels_agree"] else "DISAGREE"
+    yield "kernels", f"{agree} (largest difference in bfloat16 {report['kernel_disagreement']:.1e})"
+    for device, ratio in report["bfloat16_speedup"].items():
         advice = 'use dtype="bfloat16" for speed' if ratio > 1.5 else "stay with float32"
         yield f"bfloat16 on {device}", f"{ratio:.1f} x float32: {advice}"
-    missing = "needs triton" if found["gpus"] else "needs a C++ compiler; all runs without"
-    yield "torch.compile", f"with {found['compile']}" if found["compile"] else missing
-    for device, speeds in found["tokens_per_second"].items():
+    missing = "needs triton" if report["gpus"] else "needs a C++ compiler; all runs without"
+    yield "torch.compile", f"with {report['compile']}" if report["compile"] else missing
+    for device, speeds in report["tokens_per_second"].items():
         yield f"fastest on {device}", f"dtype={_fastest(speeds)}"
         for job, speed in speeds.items():
             model = "a BERT-base, " if job.startswith("reading") else ""

@@ -1,6 +1,7 @@
 """`bertsmith embed`: one vector for each text."""
 
 from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,8 @@ def embed(
     options: dict[str, Any] = {"pooling": pooling, "normalise": normalise, "long": long}
     options |= {"prompt": prompt, "prompt_name": prompt_name, "width": width}
     if shared.is_folder_run(file, out, running):
-        more = {**loading, **options, **running, **tasks.reading(columns)}
-        shared.run_folder("embed", model, file, out, more, as_json)
+        options |= {**loading, **running, **tasks.reading(columns)}
+        shared.run_folder("embed", model, file, out, options, as_json)
         return
     if out is not None:
         check_ending(out)
@@ -72,20 +73,21 @@ def embed(
     first: list[tuple[str, Any]] = []
     with nullcontext() if out is None else open_vectors(out) as writer:
         for portion in embed_rows(bert, data, **options):
-            listed, vectors = portion.texts, portion.vectors
-            count += len(listed)
+            count += len(portion.texts)
             if writer is not None:
-                writer.write(portion.rows, vectors)
+                writer.write(portion.rows, portion.vectors)
             elif as_json:
-                pairs = zip(listed, vectors.tolist(), strict=True)
+                pairs = zip(portion.texts, portion.vectors.tolist(), strict=True)
                 shared.print_json({"text": text, "vector": vector} for text, vector in pairs)
-            elif len(first) < SHOWN:
-                first += list(zip(listed, vectors, strict=True))[: SHOWN - len(first)]
-    if out is not None and as_json:
-        shared.print_json([{"out": str(out), "texts": count, "width": width or bert.vector_width}])
-    elif out is not None:
-        many = "1 vector" if count == 1 else f"{count:,} vectors"
-        typer.echo(f"{many} of width {width or bert.vector_width} in {out}")
+            else:
+                pairs = zip(portion.texts, portion.vectors, strict=True)
+                first += islice(pairs, SHOWN - len(first))
+    if out is not None:
+        width = width or bert.vector_width
+        row = {"out": str(out), "texts": count, "width": width}
+        vectors = "1 vector" if count == 1 else f"{count:,} vectors"
+        line = f"{vectors} of width {width} in {out}"
+        shared.output(as_json, [row], lambda: typer.echo(line))
     elif not as_json:
         _show(first, count)
     shared.report_source(data)

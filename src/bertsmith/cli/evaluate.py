@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import chain
 from math import isfinite
@@ -26,7 +26,7 @@ def evaluate(
     model: shared.Model,
     files: list[str] = argument(..., "A data file, or several plain-text files.", metavar="FILE"),
     against: str | None = option(None, "Another model, to compare with on the same data."),
-    limit: int = option(0, "Score a random sample of this many examples; 0: all."),
+    limit: int = option(0, "Score a random sample of this many examples; 0: all.", min=0),
     coverage: float | None = option(
         None, "Coverage of the sets of labels, or intervals: how often they hold the true one."
     ),
@@ -39,7 +39,7 @@ def evaluate(
         "--abstain need, then score FILE.",
     ),
     metric: str | None = option(None, "Metric by which the models are compared."),
-    draws: int = option(1000, "Bootstrap samples for intervals and comparisons."),
+    draws: int = option(1000, "Bootstrap samples for intervals and comparisons.", min=1),
     report: Path | None = option(None, "Write a report page: report.html."),
     masked_lm: bool = flag(
         "--masked-lm",
@@ -70,11 +70,8 @@ def evaluate(
     from bertsmith.tasks.registry import task_of
     from bertsmith.tasks.similarity.task import no_task_head
 
-    names = [str(model), *([against] if against else [])]
-    tasks.check_limit(limit)
-    if draws < 1:
-        raise BertsmithError(f"--draws must be at least 1, not {draws}")
-    first = shared.open_model(names[0], device, dtype)
+    names = [model, against] if against else [model]
+    first = shared.open_model(model, device, dtype)
     others = (shared.open_model(name, device, dtype) for name in names[1:])
     models = chain([first], others)
     if masked_lm or pseudo_perplexity or _is_for_masked_lm(first, files[0], columns):
@@ -88,44 +85,38 @@ def evaluate(
     reading = {"usual": first.columns, **tasks.reading(columns)}
     if task.head is None and not task.scores(read_data(file, **reading)):
         raise no_task_head(first)
-    fitted = promise(
-        first,
-        names[0],
-        coverage=coverage,
-        abstain=abstain,
-        calibrate_on=calibrate_on,
-        **reading,
-    )
+    wanted: dict[str, Any] = {"coverage": coverage, "abstain": abstain}
+    fitted = promise(first, model, calibrate_on=calibrate_on, **wanted, **reading)
     if fitted is not None:
         rows_used = f"{fitted['kept_apart']:,} rows of {calibrate_on}"
         shared.note(f"calibrated on {rows_used}; stored in {fitted['stored_in']}")
-    whole = read_data(file, task.name, label_names=tasks.names_of(label_names), **reading)
-    dataset, found = sample_of(whole, limit), []
+    examples = read_data(file, task.name, label_names=tasks.names_of(label_names), **reading)
+    dataset, evaluations = sample_of(examples, limit), []
     for name, bert in zip(names, models, strict=True):
         try:
-            found.append(score(bert, dataset))
+            evaluations.append(score(bert, dataset))
         except BertsmithError as error:
             raise BertsmithError(f"{name}: {error}") from None
         shared.close(bert)
-    chosen = metric or found[0].task.metrics(dataset)[0]
-    rows: dict[str, Any] = {
-        "file": str(file),
+    metric = metric or evaluations[0].task.metrics(dataset)[0]
+    result: dict[str, Any] = {
+        "file": file,
         "task": dataset.task,
-        "metric": chosen,
+        "metric": metric,
         "models": [
             {"model": name, "scores": finite(one.scores), "details": finite(one.details())}
-            for name, one in zip(names, found, strict=True)
+            for name, one in zip(names, evaluations, strict=True)
         ],
     }
-    if len(found) == 2:
-        rows["comparison"] = asdict(compare(found[0], found[1], chosen, draws))
+    if against:
+        result["comparison"] = asdict(compare(evaluations[0], evaluations[1], metric, draws))
     else:
-        rows["interval"] = asdict(interval(found[0], chosen, draws))
+        result["interval"] = asdict(interval(evaluations[0], metric, draws))
     if report is not None:
         from bertsmith.reports.report import write_evaluation
 
-        write_evaluation(report, found[-1], names[-1], chosen, draws)
-    shared.output(as_json, [rows], lambda: _show(rows, names, found, report))
+        write_evaluation(report, evaluations[-1], names[-1], metric, draws)
+    shared.output(as_json, [result], lambda: _show(result, names, evaluations, report))
 
 
 def _is_for_masked_lm(bert: Bert, file: str, columns: Any) -> bool:
@@ -144,7 +135,7 @@ def _is_for_masked_lm(bert: Bert, file: str, columns: Any) -> bool:
 
 
 def _masked_lm(
-    names: list[str], files: list[str], models: Iterable[Bert], pseudo: bool, as_json: bool
+    names: Sequence[str], files: list[str], models: Iterable[Bert], pseudo: bool, as_json: bool
 ) -> None:
     """Score masked LM on texts."""
     from bertsmith.tasks.masked_lm import read_texts, score_masked_lm
@@ -166,37 +157,42 @@ def _masked_lm(
 
 
 def _show(
-    rows: dict[str, Any], names: list[str], found: list[Evaluation], report: Path | None
+    result: dict[str, Any],
+    names: Sequence[str],
+    evaluations: Sequence[Evaluation],
+    report: Path | None,
 ) -> None:
-    heads = _headings(names)
-    tasks.show_scores({head: one.scores for head, one in zip(heads, found, strict=True)})
-    if one := rows.get("interval"):
-        low, high = one["low"], one["high"]
-        if isfinite(low) and isfinite(high):
-            typer.echo(f"{rows['metric']}: 95 % interval {low:.4f} to {high:.4f}")
-        else:
-            typer.echo(f"{rows['metric']}: too few examples for a value and an interval")
-    if two := rows.get("comparison"):
-        typer.echo(f"{rows['metric']}: {_verdict(heads, **two)}")
-    shared.notes(dict.fromkeys(note for one in found for note in one.notes))
+    headings = _headings(names)
+    tasks.show_scores(
+        {heading: one.scores for heading, one in zip(headings, evaluations, strict=True)}
+    )
+    if comparison := result.get("comparison"):
+        line = _verdict(headings, **comparison)
+    else:
+        low, high = result["interval"]["low"], result["interval"]["high"]
+        line = f"95 % interval {low:.4f} to {high:.4f}"
+        if not (isfinite(low) and isfinite(high)):
+            line = "too few examples for a value and an interval"
+    typer.echo(f"{result['metric']}: {line}")
+    shared.notes(dict.fromkeys(note for one in evaluations for note in one.notes))
     inspection.written(report)
-    shared.notes(tasks.read_from(found[0].dataset))
+    shared.notes(tasks.read_from(evaluations[0].dataset))
 
 
 def _verdict(
-    heads: list[str], difference: float, low: float, high: float, p_value: float, **_: Any
+    names: Sequence[str], difference: float, low: float, high: float, p_value: float, **_: Any
 ) -> str:
     """Say which of two models is better, if the difference is significant."""
     if not isfinite(difference):
         return "too few examples to compare the two models"
-    verdict = f"{heads[difference > 0]} is better" if p_value < 0.05 else "not significant"
+    verdict = f"{names[difference > 0]} is better" if p_value < 0.05 else "not significant"
     return (
-        f"{heads[1]} - {heads[0]} = {difference:+.4f} "
+        f"{names[1]} - {names[0]} = {difference:+.4f} "
         f"(95 % interval {low:+.4f} to {high:+.4f}, p = {p_value:.3g}): {verdict}"
     )
 
 
-def _headings(names: list[str]) -> list[str]:
+def _headings(names: Sequence[str]) -> Sequence[str]:
     """The last parts of the models' paths, where they differ; a run's is run/model."""
     paths = [Path(name) for name in names]
     short = [f"{p.parent.name}/{p.name}" if p.name == "model" else p.name or str(p) for p in paths]

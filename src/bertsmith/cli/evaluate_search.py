@@ -11,7 +11,7 @@ import typer
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
 from bertsmith.cli.declare import flag, option, options_of, takes
-from bertsmith.cli.search import INDEX, MOVED, parse_weights
+from bertsmith.cli.search import BEST_GRADE, INDEX, MOVED, parse_weights
 from bertsmith.cli.terminal import progress
 from bertsmith.settings.search import SearchSettings
 
@@ -29,9 +29,7 @@ def evaluate_search(
         None, "Score only keywords, vectors or hybrid; may be repeated. Default: all three."
     ),
     ranking: Any = None,
-    best_grade: int | None = option(
-        None, "The best grade, if lower grades are better: 1 for Cranfield's file."
-    ),
+    best_grade: int | None = BEST_GRADE,
     run: Path | None = option(
         None, "Write the ranking of the last mode to this file, in TREC's format."
     ),
@@ -67,14 +65,13 @@ def evaluate_search(
     grades = scoring.read_judgements(judgements, best_grade)
     ranking["weights"] = parse_weights(ranking["weights"])
     with Index.open(index, model=model, device=device) as opened:
-        chosen = list(dict.fromkeys(mode or ["keywords", "vectors", "hybrid"]))
-        if opened.about["model"] is None:
-            if learn_weights:
-                raise BertsmithError(f"{index}: was built without vectors: no weights to learn")
-            chosen = chosen if mode else ["keywords"]
+        with_vectors = opened.about["model"] is not None
+        if learn_weights and not with_vectors:
+            raise BertsmithError(f"{index}: was built without vectors: no weights to learn")
+        modes = mode or (["keywords", "vectors", "hybrid"] if with_vectors else ["keywords"])
         ranking["rerank"] = opened.reranker(ranking["rerank"] or None)
         results: list[SearchScores] = []
-        for name in chosen:
+        for name in dict.fromkeys(modes):
             with progress(name) as show:
                 report = partial(show, name)
                 results.append(
@@ -86,18 +83,17 @@ def evaluate_search(
 
             with progress("weights") as show:
                 learned = learn(opened, texts, grades, draws, partial(show, "weights"))
-    comparisons = [
-        scoring.compare(one, results[-1], draws=draws)
-        for one in results[:-1]
-        if results[-1].mode == "hybrid"
-    ]
+    *others, last = results
+    comparisons = []
+    if last.mode == "hybrid":
+        comparisons = [scoring.compare(one, last, draws=draws) for one in others]
     if run is not None:
-        scoring.write_run(run, results[-1])
-    missing = len(grades) - len(results[0].queries)
-    if missing:
+        scoring.write_run(run, last)
+    count = len(last.queries)
+    if missing := len(grades) - count:
         shared.note(f"judged queries that are not among the queries, not scored: {missing:,}")
-    modes = [one.to_dict(per_query) for one in results]
-    row = {"queries": len(results[0].queries), "modes": modes, "comparisons": comparisons}
+    scores = [one.to_dict(per_query) for one in results]
+    row = {"queries": count, "modes": scores, "comparisons": comparisons}
     row |= {"weights": learned.to_dict()} if learned else {}
     shared.output(as_json, [row], lambda: _show(results, comparisons, learned))
 
@@ -116,19 +112,19 @@ def _show(
         rows.append((one.mode, *cells))
     tasks.show_table(("", *METRICS), rows, left=True, gap=3)
     typer.echo(f"queries: {len(results[0].queries):,}; in brackets 95% bootstrap intervals")
-    for two in comparisons:
+    for row in comparisons:
         typer.echo(
-            f"{two['second']} minus {two['first']}: {two['difference']:+.4f} {two['metric']} "
-            f"(95%: {two['low']:+.4f} to {two['high']:+.4f}), p = {two['p_value']:.3g}"
+            f"{row['second']} minus {row['first']}: {row['difference']:+.4f} {row['metric']} "
+            f"(95%: {row['low']:+.4f} to {row['high']:+.4f}), p = {row['p_value']:.3g}"
         )
     if learned is None:
         return
     best, former = (
-        ",".join(f"{one:g}" for one in pair) for pair in (learned.weights, learned.former)
+        ",".join(f"{weight:g}" for weight in pair) for pair in (learned.weights, learned.former)
     )
     typer.echo(
         f"weights {best} instead of {former}: {learned.difference:+.4f} ndcg@10, cross-validated "
         f"(95%: {learned.low:+.4f} to {learned.high:+.4f})"
     )
-    kept = f"the index uses {best} from now on" if learned.gained else f"no gain: {former} is kept"
-    typer.echo(kept)
+    gain = f"the index uses {best} from now on" if learned.gained else f"no gain: {former} is kept"
+    typer.echo(gain)

@@ -51,35 +51,39 @@ def export(
     """
     if (onnx is None) == (html is None):
         raise BertsmithError("give --onnx DIRECTORY or --html FILE, one of the two")
-    if html is None and example:
-        raise BertsmithError("--example is for --html")
-    if html is None and dtype is not None:
-        raise BertsmithError(
-            "--dtype is for --html; --onnx has float32 weights, or with --int8 int8"
-        )
-    if html is not None and int8:
-        raise BertsmithError("--int8 is for --onnx; --html stores int8 weights by default")
-    if html is not None and overwrite:
-        raise BertsmithError("--overwrite is for --onnx; --html replaces the file that it names")
-    run = (Path(model) / "recipe.toml").is_file()
-    if megabytes is not None and (html is None or not run):
-        raise BertsmithError("--megabytes is for --html and the folder of a pre-training run")
-    title, kind, texts = Path(model).resolve().name, dtype or "int8", example or []
-    if html is not None and run:
+    is_run = (Path(model) / "recipe.toml").is_file()
+    mistakes = {
+        "--example is for --html": onnx and example,
+        "--dtype is for --html; --onnx has float32 weights, or with --int8 int8": onnx and dtype,
+        "--int8 is for --onnx; --html stores int8 weights by default": html and int8,
+        "--overwrite is for --onnx; --html replaces the file that it names": html and overwrite,
+        "--megabytes is for --html and the folder of a pre-training run": (
+            megabytes is not None and not (html and is_run)
+        ),
+    }
+    for message, applies in mistakes.items():
+        if applies:
+            raise BertsmithError(message)
+    page: dict[str, Any] = {
+        "dtype": dtype or "int8",
+        "name": Path(model).resolve().name,
+        "examples": example or [],
+    }
+    if html is not None and is_run:
         from bertsmith.explorer import MEGABYTES, film
 
-        most = MEGABYTES if megabytes is None else megabytes
-        done = film(model, html, dtype=kind, name=title, examples=texts, megabytes=most)
-        shared.output(as_json, [done], lambda: _show(done))
+        page["megabytes"] = MEGABYTES if megabytes is None else megabytes
+        summary = film(model, html, **page)
+        shared.output(as_json, [summary], lambda: _show(summary))
         return
     bert = shared.open_model(model, "cpu", "float32", family)
     if html is not None:
-        done = bert.explorer(html, dtype=kind, name=title, examples=texts)
+        summary = bert.explorer(html, **page)
     else:
         from bertsmith.checkpoint import export_model
 
         assert onnx is not None
-        done = export_model(
+        summary = export_model(
             onnx,
             bert.checkpoint,
             bert.tokenizer,
@@ -88,19 +92,19 @@ def export(
             int8=int8,
             overwrite=overwrite,
         )
-    shared.output(as_json, [done], lambda: _show(done))
+    shared.output(as_json, [summary], lambda: _show(summary))
 
 
-def _show(done: dict[str, Any]) -> None:
-    typer.echo(f"written to {done['out']}, {done['bytes'] / 2**20:.1f} MiB")
-    if "steps" in done:
-        typer.echo(f"steps: {', '.join(map(str, done['steps']))}")
-    if "panels" in done:
-        typer.echo(f"panels: {', '.join(done['panels'])}; open the file in a browser")
+def _show(summary: dict[str, Any]) -> None:
+    typer.echo(f"written to {summary['out']}, {summary['bytes'] / 2**20:.1f} MiB")
+    if "steps" in summary:
+        typer.echo(f"steps: {', '.join(map(str, summary['steps']))}")
+    if "panels" in summary:
+        typer.echo(f"panels: {', '.join(summary['panels'])}; open the file in a browser")
         return
-    typer.echo(f"inputs: {', '.join(done['inputs'])}; outputs: {', '.join(done['outputs'])}")
-    worst = max(done["differences"].values())
-    lengths = ", ".join(map(str, done["lengths"]))
+    typer.echo(f"inputs: {', '.join(summary['inputs'])}; outputs: {', '.join(summary['outputs'])}")
+    worst = max(summary["differences"].values())
+    lengths = ", ".join(map(str, summary["lengths"]))
     typer.echo(f"largest difference from torch {worst:.1e}, at lengths {lengths}")
-    if "int8_cosine" in done:
-        typer.echo(f"int8: mean cosine {done['int8_cosine']:.4f} to float32 on random tokens")
+    if "int8_cosine" in summary:
+        typer.echo(f"int8: mean cosine {summary['int8_cosine']:.4f} to float32 on random tokens")

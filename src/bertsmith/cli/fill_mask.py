@@ -27,21 +27,21 @@ def fill_mask(
     columns: Any = None,
 ) -> None:
     """Predict the words at [MASK] or <mask>."""
-    given = shared.read_texts(texts, file, columns)
+    lines = shared.read_texts(texts, file, columns)
     bert = shared.open_model(model, **loading)
-    found = bert.fill_mask(given, top=top)
-    pairs = zip(given, found, strict=True)
+    guesses = bert.fill_mask(lines, top=top)
+    pairs = zip(lines, guesses, strict=True)
     rows = ({"text": text, "guesses": [asdict(one) for one in row]} for text, row in pairs)
-    shared.output(as_json, rows, lambda: _show(given, found, str(bert.tokenizer.mask_token)))
+    shared.output(as_json, rows, lambda: _show(lines, guesses, str(bert.tokenizer.mask_token)))
     shared.close(bert)
 
 
-def _show(texts: list[str], found: Sequence[list[Guess]], mask: str) -> None:
+def _show(texts: list[str], predictions: Sequence[list[Guess]], mask: str) -> None:
     """Each text with one of its masks in bold, and below it the guesses for that mask."""
     from rich.text import Text
 
     console = shared.console()
-    for text, row in zip(texts, found, strict=True):
+    for text, row in zip(texts, predictions, strict=True):
         place = 0
         for number, guesses in groupby(row, key=lambda guess: guess.mask):
             place = text.find(mask, place + (number > 0))

@@ -76,7 +76,7 @@ def finetune(
         **tasks.reading(columns),
     )
     swept = bool(trials["sweep"] or trials["sweep_rates"] or trials["sweep_epochs"])
-    progress = TrainingProgress(_reading(model, splits, settings, swept), quiet=as_json)
+    progress = TrainingProgress(_introduction(model, splits, settings, swept), quiet=as_json)
     result = train_on(
         model,
         splits,
@@ -95,24 +95,26 @@ def finetune(
         watch=progress,
         **settings,
     )
-    shared.output(as_json, [result.to_dict()], lambda: _show(result, progress.told))
+    shared.output(as_json, [result.to_dict()], lambda: _show(result, progress.shown))
 
 
 def _numbers(text: str, parse: Any, option: str) -> list[Any]:
-    numbers = [parse(one) for one in text.split(",")] if text else []
+    numbers = [parse(number) for number in text.split(",")] if text else []
     if None in numbers:
         raise BertsmithError(f"{option}: {text!r} is not a comma-separated list of numbers")
     return numbers
 
 
-def _reading(model: str, splits: Splits, given: Mapping[str, Any], swept: bool) -> Iterator[str]:
+def _introduction(
+    model: str, splits: Splits, settings: Mapping[str, Any], swept: bool
+) -> Iterator[str]:
     """How the data was read, how settings were chosen, and what `check` warns of."""
     from bertsmith.finetuning.defaults import SWEPT, chosen_settings
     from bertsmith.tasks.check import open_reader, quick
 
     yield from tasks.understood(splits.train)
     yield from splits.train.ledger.lines()
-    yield from chosen_settings(model, splits, given, swept=SWEPT if swept else ())[1]
+    yield from chosen_settings(model, splits, settings, swept=SWEPT if swept else ())[1]
     for line in quick(splits, open_reader(model)):
         yield f"check: {line}"
 
@@ -126,32 +128,30 @@ class TrainingProgress:
 
     def __init__(self, introduction: Iterable[str], quiet: bool) -> None:
         self.introduction = iter(introduction)  # after the first step: a mistake stands alone
-        self.told: set[str] = set()  # lines of the introduction
+        self.shown: set[str] = set()  # lines of the introduction
         self.quiet, self.live = quiet, sys.stderr.isatty() and not quiet
-        self.which = ""  # of several runs
-        self.began = (0, 0.0)  # the first step that was seen, and when
-        self.seen = (0, 0)  # steps that are done, and all
+        self.prefix = ""  # names one of several runs
+        self.first = (0, 0.0)  # the first step that was reported, and its time
+        self.steps = (0, 0)  # done, and in total
 
     def step(self, done: int, total: int, loss: float) -> None:
         """Show a step in place of the last one."""
         for line in self.introduction:
             shared.note(line)
-            self.told.add(line)
-        self.seen = done, total
-        first, began = self.began
-        if not first or done <= first:
-            self.began = done, time.monotonic()
-            first, began = self.began
+            self.shown.add(line)
+        self.steps = done, total
+        if done <= self.first[0] or not self.first[0]:
+            self.first = done, time.monotonic()
         if self.live and (done % 5 == 0 or done == total):
-            left = ""
+            left, (first, began) = "", self.first
             if done > first:
                 seconds = (time.monotonic() - began) / (done - first) * (total - done)
                 left = f", {_time(seconds)} left"
-            line = f"{self.which}step {done:,} of {total:,}, loss {loss:.4f}{left}"
+            line = f"{self.prefix}step {done:,} of {total:,}, loss {loss:.4f}{left}"
             typer.echo(f"\r{line:<{WIDTH}}", err=True, nl=False)
 
     def say(self, line: str) -> None:
-        """Show what `--auto` found."""
+        """Show a result of `--auto`."""
         if not self.quiet:
             typer.echo(line, err=True)
 
@@ -159,7 +159,7 @@ class TrainingProgress:
         """Show an epoch's scores."""
         if not self.quiet:
             scores = {name: tasks.shown(value) for name, value in row.items()}
-            done, total = self.seen
+            done, total = self.steps
             if done:
                 scores["epoch"] += f" of {round(total * row['epoch'] / done)}"
             line = ", ".join(f"{name} {value}" for name, value in scores.items())
@@ -173,14 +173,14 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _show(result: FinetuningResult, told: Collection[str]) -> None:
-    """Show scores, and the notes that were not told before."""
+def _show(result: FinetuningResult, shown: Collection[str]) -> None:
+    """Show scores, and the notes that were not shown before."""
     assert result.out is not None
-    kept = result.kept
-    columns = {split: kept.scores.get(split) for split in ("dev", "test")}
-    for simple in (result.extras.get(name) or {} for name in ("baseline", "vectors")):
-        others = (simple.get("scores") or {}).items()
-        columns |= {f"{split} ({simple['short']})": scores for split, scores in others if scores}
+    best = result.kept
+    columns = {split: best.scores.get(split) for split in ("dev", "test")}
+    for baseline in (result.extras.get(name) or {} for name in ("baseline", "vectors")):
+        for split, scores in (baseline.get("scores") or {}).items():
+            columns[f"{split} ({baseline['short']})"] = scores
     if any(columns.values()):
         tasks.show_scores(columns)
     what = "folds" if result.folds else "seeds"
@@ -191,7 +191,7 @@ def _show(result: FinetuningResult, told: Collection[str]) -> None:
                 f"{split} {result.metric} over {summary.count} {what}: {summary.mean:.4f} ± "
                 f"{summary.deviation:.4f} (95 %: {summary.interval})"
             )
-    lines = [*result.notes, *kept.bert.ledger.lines()]
-    for line in (line for line in lines if line not in told):
-        shared.note(line, colour="yellow" if SIMPLER in line else None)
+    for line in [*result.notes, *best.bert.ledger.lines()]:
+        if line not in shown:
+            shared.note(line, colour="yellow" if SIMPLER in line else None)
     typer.echo(f"{result.task} model in {result.out}; see {result.out / 'report.html'}")

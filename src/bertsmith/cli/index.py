@@ -41,7 +41,7 @@ app = typer.Typer(
 
 
 @app.command("build")
-@takes(options_of(IndexSettings), "given")
+@takes(options_of(IndexSettings), "settings")
 def build(
     folders: list[Path] | None = argument(
         None,
@@ -54,7 +54,7 @@ def build(
         "Model that computes the vectors: a directory, a built-in name or a hub id; "
         "default bertsmith-embed.",
     ),
-    given: Any = None,
+    settings: Any = None,
     re_embed: bool = flag(
         "--re-embed",
         "Compute all vectors again, with another model, passage size or number format; "
@@ -82,14 +82,12 @@ def build(
     if out is None:
         raise BertsmithError("say where the index is to be written: --out INDEX")
     if check or move or drop:
-        others = (folders, re_embed, watch, given["exclude"], given["include"])
+        others = (folders, re_embed, watch, settings["exclude"], settings["include"])
         if any(others) or sum(map(bool, (check, move, drop))) > 1:
             raise BertsmithError("--move, --drop and --check stand alone; update afterwards")
         _maintain(out, move, drop, as_json)
         return
-    state = f"the same command continues {out}"
-    if re_embed:
-        state = f"{out} is as it was before"
+    state = f"{out} is as it was before" if re_embed else f"the same command continues {out}"
     with shared.interruptible(state), progress(LOADING) as show:  # the imports load PyTorch
 
         def report(done: int, total: int, update: IndexUpdate) -> None:
@@ -100,8 +98,8 @@ def build(
         from bertsmith.ledger import Ledger
         from bertsmith.search.build import BuildSettings, update_folders
 
-        settings = BuildSettings(model=model, device=device, **given)
         ledger = Ledger()
+        settings = BuildSettings(model=model, device=device, **settings)
         update = update_folders(out, folders or [], settings, ledger, report, re_embed)
     _report(out, update, ledger, as_json)
     if watch:
@@ -120,9 +118,9 @@ def _maintain(out: Path, move: tuple[Path, Path] | None, drop: Path | None, as_j
             return
         index.check()
         about = index.about
-    said = f"index {out}: all checksums match ({about['passages']:,} passages)"
+    line = f"index {out}: all checksums match ({about['passages']:,} passages)"
     row = {"out": str(out), "intact": True, "total": about}
-    shared.output(as_json, [row], lambda: typer.echo(said))
+    shared.output(as_json, [row], lambda: typer.echo(line))
 
 
 @app.command("export")
@@ -149,16 +147,15 @@ def export(
         raise BertsmithError("give --out FILE.parquet, --out FILE.sql or --qdrant ADDRESS")
     if out is not None:
         check_writable(out)
+    key = os.environ.get("QDRANT_API_KEY")
     with Index.open(index) as opened:
         if out is not None:
             count = write(opened, out, collection)
         else:
-            count = send_to_qdrant(
-                opened, str(qdrant), collection, os.environ.get("QDRANT_API_KEY")
-            )
-    where = str(out or f"{qdrant}, collection {collection}")
-    said = f"{count:,} passages with vectors in {where}"
-    shared.output(as_json, [{"out": where, "passages": count}], lambda: typer.echo(said))
+            count = send_to_qdrant(opened, str(qdrant), collection, key)
+    target = str(out or f"{qdrant}, collection {collection}")
+    line = f"{count:,} passages with vectors in {target}"
+    shared.output(as_json, [{"out": target, "passages": count}], lambda: typer.echo(line))
 
 
 def _report(out: Path, update: IndexUpdate, ledger: Ledger, as_json: bool) -> None:
@@ -167,9 +164,8 @@ def _report(out: Path, update: IndexUpdate, ledger: Ledger, as_json: bool) -> No
     with Index.open(out) as index:
         about = index.about
     if as_json:
-        shared.print_json(
-            [{"out": str(out), **update.to_dict(), "total": about, "notes": ledger.lines()}]
-        )
+        row = {"out": str(out), **update.to_dict(), "total": about, "notes": ledger.lines()}
+        shared.print_json([row])
         return
     typer.echo(
         f"files: {update.added:,} added, {update.changed:,} changed, {update.removed:,} removed, "

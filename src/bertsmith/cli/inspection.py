@@ -67,19 +67,20 @@ def sampled_texts(file: Path, limit: int, seed: int = 0) -> list[str]:
     return texts
 
 
-def numbers(given: str | None, option: str) -> list[int] | None:
-    """Whole numbers written as a list of numbers and ranges: 0,3,5-7."""
-    if given is None:
+def numbers(text: str | None, option: str) -> list[int] | None:
+    """Parse a list of whole numbers and ranges: 0,3,5-7."""
+    if text is None:
         return None
-    chosen: set[int] = set()
-    for part in given.split(","):
+    selected: set[int] = set()
+    for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        start = whole_number(first, f"{option}: {part.strip()[:40]!r}", 0, HIGHEST)
-        end = whole_number(last, f"{option}: {part.strip()[:40]!r}", 0, HIGHEST) if dash else start
-        chosen.update(range(start, end + 1))
-    if not chosen:
-        raise BertsmithError(f"{option}: {given[:40]!r} is not a valid selection; write 0,3 or 4-7")
-    return sorted(chosen)
+        name = f"{option}: {part.strip()[:40]!r}"
+        start = whole_number(first, name, 0, HIGHEST)
+        end = whole_number(last, name, 0, HIGHEST) if dash else start
+        selected.update(range(start, end + 1))
+    if not selected:
+        raise BertsmithError(f"{option}: {text[:40]!r} is not a valid selection; write 0,3 or 4-7")
+    return sorted(selected)
 
 
 def model_name(model: str) -> str:
@@ -104,6 +105,5 @@ def present(
 
 def written(*outputs: Path | None) -> None:
     """Say where results were written."""
-    for path in outputs:
-        if path is not None:
-            typer.echo(f"written to {path}")
+    for path in filter(None, outputs):
+        typer.echo(f"written to {path}")

@@ -11,7 +11,7 @@ import typer
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
 from bertsmith.cli.declare import argument, flag, option, options_of, takes
-from bertsmith.cli.serve import access
+from bertsmith.cli.serve import access, address_of
 from bertsmith.errors import BertsmithError
 from bertsmith.settings.labelling import LabellingSettings
 
@@ -51,19 +51,20 @@ def label(
     from bertsmith.ledger import Ledger
 
     if agreement:
-        shared.output(as_json, [agreed(out)], lambda: _show_agreement(agreed(out)))
+        result = agreed(out)
+        shared.output(as_json, [result], lambda: _show_agreement(result))
         return
     ledger = Ledger()
-    names = labels.split(",") if labels else []
-    more: dict[str, Any] = {
+    options: dict[str, Any] = {
         "task": task,
-        "labels": names,
+        "labels": labels.split(",") if labels else [],
         "model": model,
         "settings": LabellingSettings(**settings),
+        "ledger": ledger,
+        **tasks.reading(columns),
     }
-    more |= {"ledger": ledger, **tasks.reading(columns)}
     if count is not None:
-        rows = texts_to_label(data, out, count, **more)
+        rows = texts_to_label(data, out, count, **options)
         shared.output(as_json, rows, lambda: _show_rows(rows))
         shared.notes(ledger.lines())
         return
@@ -74,8 +75,8 @@ def label(
     except ImportError as error:
         raise BertsmithError(f"label needs {error.name}: pip install 'bertsmith[serve]'") from error
     listener = listen(host, port)
-    address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
-    with labelling(data, out, **more) as session:
+    address = address_of(listener, host)
+    with labelling(data, out, **options) as session:
         shared.notes(ledger.lines())
         if as_json:
             about = {"url": address, "texts": len(session.items), "pid": os.getpid()}
@@ -92,22 +93,22 @@ def label(
 def _show_rows(rows: list[dict[str, Any]]) -> None:
     cells = []
     for row in rows:
-        sure = row["confidence"]
         held = "held out" if row["split"] == "test" else ""
-        about = "" if sure is None else f"{row['suggested']} {sure:.0%}"
+        confidence = row["confidence"]
+        suggestion = "" if confidence is None else f"{row['suggested']} {confidence:.0%}"
         texts = [one for name, one in row.items() if name not in ABOUT and isinstance(one, str)]
-        cells.append((row["line"], held, about, " · ".join(texts)))
+        cells.append((row["line"], held, suggestion, " · ".join(texts)))
     tasks.show_table(("line", "", "suggestion", "text"), cells, left=True)
 
 
 ABOUT = ("row_id", "line", "split", "suggested", "confidence")  # beside the texts
 
 
-def _show_agreement(found: dict[str, Any]) -> None:
-    if not found["texts"]:
+def _show_agreement(result: dict[str, Any]) -> None:
+    if not result["texts"]:
         raise BertsmithError("no text has labels of two people yet")
-    alpha = "n/a" if found["alpha"] is None else f"{found['alpha']:.3f}"
-    about = f"{found['texts']:,} texts with labels of several people, who differ on"
-    typer.echo(f"{about} {found['disagreed']:,}; Krippendorff's alpha {alpha}")
-    rows = [(" and ".join(one["people"]), one["units"], one["kappa"]) for one in found["pairs"]]
+    alpha = "n/a" if result["alpha"] is None else f"{result['alpha']:.3f}"
+    texts = f"{result['texts']:,} texts with labels of several people, who differ on"
+    typer.echo(f"{texts} {result['disagreed']:,}; Krippendorff's alpha {alpha}")
+    rows = [(" and ".join(one["people"]), one["units"], one["kappa"]) for one in result["pairs"]]
     tasks.show_table(("people", "labels", "Cohen's kappa"), rows)

@@ -41,12 +41,13 @@ def mcp(
         raise BertsmithError(f"mcp needs {error.name}: pip install 'bertsmith[mcp]'") from error
     from bertsmith.search import Index
 
-    folders = shared.named([str(index.resolve()) for index in indexes or ()])
-    places = shared.named(model or ())
-    with ExitStack() as opened:
-        found = {name: opened.enter_context(Index.open(at)) for name, at in folders.items()}
-        models = {name: shared.open_model(at, **loading) for name, at in places.items()}
-        server = create_server(found, models)
+    folders = shared.named_paths([str(index.resolve()) for index in indexes or ()])
+    models = shared.named_paths(model or ())
+    with ExitStack() as stack:
+        server = create_server(
+            {name: stack.enter_context(Index.open(path)) for name, path in folders.items()},
+            {name: shared.open_model(path, **loading) for name, path in models.items()},
+        )
         if http is None:
             anyio.run(over_stdio, server)
             return

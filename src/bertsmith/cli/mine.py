@@ -9,7 +9,7 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli.declare import option, options_of, takes
-from bertsmith.cli.search import INDEX, MOVED
+from bertsmith.cli.search import BEST_GRADE, INDEX, MOVED
 from bertsmith.cli.terminal import progress
 from bertsmith.settings.search import MiningSettings
 
@@ -25,9 +25,7 @@ def mine(
     ),
     out: Path = option(..., "Write the rows to this .jsonl file."),
     given: Any = None,
-    best_grade: int | None = option(
-        None, "The best grade, if lower grades are better: 1 for Cranfield's file."
-    ),
+    best_grade: int | None = BEST_GRADE,
     model: str | None = MOVED,
     device: shared.Device = None,
     as_json: shared.Json = False,
@@ -55,7 +53,7 @@ def mine(
     write_text(out, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
     negatives = sum(len(row["negative"]) for row in rows)
     bare = sum(not row["negative"] for row in rows)
-    found = {"out": str(out), "rows": len(rows), "negatives": negatives, "without": bare}
-    said = f"{len(rows):,} rows with {negatives:,} negatives in {out}"
-    said += f"; rows without a negative: {bare:,}" if bare else ""
-    shared.output(as_json, [found], lambda: typer.echo(said))
+    summary = {"out": str(out), "rows": len(rows), "negatives": negatives, "without": bare}
+    line = f"{len(rows):,} rows with {negatives:,} negatives in {out}"
+    line += f"; rows without a negative: {bare:,}" if bare else ""
+    shared.output(as_json, [summary], lambda: typer.echo(line))

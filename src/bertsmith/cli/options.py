@@ -116,17 +116,10 @@ def read_texts(
     from bertsmith.data.tables import draw
 
     data = open_texts(texts, file, columns)
-    listed = list(data.texts() if limit is None else draw(data.texts(), limit, seed))
+    lines = list(data.texts() if limit is None else draw(data.texts(), limit, seed))
     report_source(data)
     notes(data.ledger.lines())
-    return listed
-
-
-def read_lines(file: Path) -> list[str]:
-    """The lines of a text file, without their ends, for formats of a verb's own."""
-    from bertsmith.data.streams import Stream
-
-    return [line for _, line in Stream(file).numbered()]
+    return lines
 
 
 def report_source(data: Data) -> None:
@@ -161,24 +154,24 @@ def open_model(
     return bert
 
 
-def named(arguments: Sequence[str]) -> dict[str, str]:
-    """Return names and places: NAME=PATH, or a path whose last part is the name."""
-    places: dict[str, str] = {}
+def named_paths(arguments: Sequence[str]) -> dict[str, str]:
+    """Paths by name: each argument is NAME=PATH, or a path whose last part is the name."""
+    paths: dict[str, str] = {}
     for argument in arguments:
-        name, equals, place = argument.partition("=")
+        name, equals, path = argument.partition("=")
         if not equals:
-            place = argument
-            name = place.rstrip("/").rsplit("/", 1)[-1] or place
-        if name in places:
-            raise BertsmithError(f"two models are named {name}: write NAME={place} for one of them")
-        if not name or not place:
+            path = argument
+            name = path.rstrip("/").rsplit("/", 1)[-1] or path
+        if name in paths:
+            raise BertsmithError(f"two models are named {name}: write NAME={path} for one of them")
+        if not name or not path:
             raise BertsmithError(f"{argument!r} is not a model: write PATH or NAME=PATH")
-        places[name] = place
-    return places
+        paths[name] = path
+    return paths
 
 
 def close(bert: Bert) -> None:
-    """Show the ledger of what was windowed or cut."""
+    """Report texts that were windowed or cut."""
     notes(bert.ledger.lines())
 
 
@@ -192,7 +185,7 @@ def interruptible(state: str) -> Iterator[None]:
 
 
 def note(message: str, colour: str | None = None) -> None:
-    """Tell a person something beside the result; of several processes the first one does."""
+    """Print a note on standard error; of several processes only the first one does."""
     if os.environ.get("RANK", "0") != "0":
         return
     line = " ".join(message.split())
@@ -215,12 +208,11 @@ def run_folder(
     from bertsmith.cli.terminal import progress
 
     with interruptible(f"the same command continues {out}"), progress("files") as show:
-        done = run(verb, model, source, out, progress=show, **options)
-    row = {"out": str(out), "files": done.files, "skipped": done.skipped, "rows": done.rows}
-    before = f"; {done.skipped:,} were there before" if done.skipped else ""
-    line = f"{done.rows:,} rows in {done.files:,} files written to {out}{before}"
-    output(as_json, [{**row, "failed": done.failed}], lambda: typer.echo(line))
-    done.check()
+        result = run(verb, model, source, out, progress=show, **options)
+    before = f"; {result.skipped:,} were there before" if result.skipped else ""
+    line = f"{result.rows:,} rows in {result.files:,} files written to {out}{before}"
+    output(as_json, [vars(result) | {"out": str(out)}], lambda: typer.echo(line))
+    result.check()
 
 
 def output(as_json: bool, rows: Iterable[Any], show: Callable[[], None]) -> None:
@@ -232,7 +224,7 @@ def output(as_json: bool, rows: Iterable[Any], show: Callable[[], None]) -> None
 
 
 def notes(lines: Iterable[str]) -> None:
-    """Tell a person several things beside the result."""
+    """Print several notes on standard error."""
     for line in lines:
         note(line)
 

@@ -26,7 +26,7 @@ def predict(
         "Write jsonl, csv, tsv, parquet, or spans for spacy, prodigy or doccano; by "
         "default the extension of --out.",
     ),
-    top: int = option(1, "Answers to show for each question."),
+    top: int = option(1, "Answers to show for each question.", min=1),
     explain: bool = flag("--explain", "Add the importance of each word (slower)."),
     labels: str | None = option(
         None, "Labels to choose from, between commas, of a model that takes any."
@@ -54,23 +54,17 @@ def predict(
     from bertsmith.tasks.registry import task_of
     from bertsmith.tasks.stream import predict_rows
 
-    if top < 1:
-        raise BertsmithError(f"--top must be at least 1, not {top}")
     if not source.strip():  # Path("") is the current folder
         raise BertsmithError("the text is empty; give a text, a file, or - for standard input")
     folder = Path(source) if format is None and is_source(source) else None
     if shared.is_folder_run(folder, out, running):
-        more: dict[str, Any] = {
-            "top": top,
-            "explain": explain,
-            "labels": _names(labels),
-            "coverage": coverage,
-        }
-        more |= {"device": device, "dtype": dtype, **running, **tasks.reading(columns)}
-        shared.run_folder("predict", model, folder, out, more, as_json)
+        options: dict[str, Any] = {"top": top, "explain": explain, "coverage": coverage}
+        options |= {"labels": _names(labels), "device": device, "dtype": dtype}
+        options |= {**running, **tasks.reading(columns)}
+        shared.run_folder("predict", model, folder, out, options, as_json)
         return
     records = known_records()
-    format_of(out, format, records)
+    format_of(out, format, records)  # a mistake is found before the model is loaded
     if out is not None:
         check_writable(out)
     bert = shared.open_model(model, device, dtype)
@@ -80,14 +74,18 @@ def predict(
     task = task_of(bert, _names(labels))
     if top > 1 and not task.ranked:
         raise BertsmithError(f"--top is for question answering; this model's task: {task.name}")
-    rows: Any = source if is_source(source) else [task.row(source, pair)]
-    usual = bert.columns if rows is source else None
-    reading = tasks.reading(columns)
-    data = open_data(rows, task.reading.name, usual=usual, ledger=bert.ledger, **reading)
+    is_file = is_source(source)
+    data = open_data(
+        source if is_file else [task.row(source, pair)],
+        task.reading.name,
+        usual=bert.columns if is_file else None,
+        ledger=bert.ledger,
+        **tasks.reading(columns),
+    )
     written = 0
     results = open_predictions(out, format, bert.ledger, data, records)
-    wanted = out is not None or not sys.stdout.isatty()
-    with results as writer, progress("examples", wanted=wanted) as show:
+    with_bar = out is not None or not sys.stdout.isatty()
+    with results as writer, progress("examples", wanted=with_bar) as show:
         for portion in predict_rows(bert, data, top=top, explain=explain, task=task):
             writer.write(portion.rows)
             written += len(portion.rows)
@@ -96,7 +94,7 @@ def predict(
         shared.print_json([{"out": str(out), "rows": written}])
     elif out is not None:
         shared.note(f"{written:,} {'row' if written == 1 else 'rows'} written to {out}")
-    if data.columns and rows is source:
+    if data.columns and is_file:
         shared.note(tasks.columns_line(data.columns))
     shared.close(bert)
 
@@ -106,19 +104,17 @@ def is_source(word: str) -> bool:
     from bertsmith.data.streams import suffix_of
     from bertsmith.tasks.read import known_formats
 
-    if word == "-":
-        return True
     try:
-        if Path(word).exists():
+        if word == "-" or Path(word).exists():
             return True
     except (OSError, ValueError):  # too long for a name, or with a null character
         return False
-    named = suffix_of(Path(word)) in known_formats() or "/" in word or "*" in word
-    return named and not any(character.isspace() for character in word)
+    like_a_path = suffix_of(Path(word)) in known_formats() or "/" in word or "*" in word
+    return like_a_path and not any(character.isspace() for character in word)
 
 
 def _names(labels: str | None) -> list[str] | None:
-    """The labels of the command line."""
+    """The labels of --labels."""
     if labels is None:
         return None
     names = [name.strip() for name in labels.split(",") if name.strip()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,24 +48,21 @@ def prepare(
         return
     if not files or tokenizer is None or out is None:
         raise BertsmithError("name files, --tokenizer and --out (or --check and a folder)")
-    found = shared.find_tokenizer(tokenizer)
+    tokenizer = shared.find_tokenizer(tokenizer)
     from bertsmith.corpus import is_finished
-    from bertsmith.corpus import prepare as make
+    from bertsmith.corpus import prepare as tokenize
 
     finished = is_finished(out)
-    bars = progress("tokens", "shards", transient=False)
-    with shared.interruptible(f"the same command continues {out}"), bars as report:
-        made = make(files, found, out, progress=report, **running, **settings)
-    counts = {name: vars(split) for name, split in made.splits.items()}
-    row = {"out": str(out), "splits": counts, "ledger": made.ledger}
-    shared.output(as_json, [row], lambda: _show(made))
+    with _progress(out) as report:
+        corpus = tokenize(files, tokenizer, out, progress=report, **running, **settings)
+    _report(corpus, out, {}, as_json)
     if finished:
         shared.note(f"{out}: was prepared before; nothing is changed")
 
 
 def _add(
     files: list[Path] | None,
-    corpus: Path,
+    folder: Path,
     settings: dict[str, Any],
     running: dict[str, Any],
     as_json: bool,
@@ -75,45 +74,55 @@ def _add(
     from bertsmith.corpus import Manifest
     from bertsmith.corpus import add as extend
 
-    usual = as_stored(asdict(CorpusSettings()))
-    stored = usual | Manifest.read(corpus).settings
+    defaults = as_stored(asdict(CorpusSettings()))
+    stored = defaults | Manifest.read(folder).settings
     for name, value in as_stored(settings).items():
-        if value not in (usual[name], stored[name]):
+        if value not in (defaults[name], stored[name]):
             option_name = name.replace("_", "-")
             raise BertsmithError(
-                f"{corpus}: was prepared with --{option_name} {stored[name]}, which additions keep"
+                f"{folder}: was prepared with --{option_name} {stored[name]}, which additions keep"
             )
-    bars = progress("tokens", "shards", transient=False)
-    with shared.interruptible(f"the same command continues {corpus}"), bars as report:
-        made = extend(files, corpus, progress=report, **running)
-    counts = {name: vars(split) for name, split in made.splits.items()}
-    row = {"out": str(corpus), "added": made.added, "splits": counts, "ledger": made.ledger}
-    shared.output(as_json, [row], lambda: _show(made))
-    if made.added:
-        shared.note(f"{made.added:,} documents were added")
+    with _progress(folder) as report:
+        corpus = extend(files, folder, progress=report, **running)
+    _report(corpus, folder, {"added": corpus.added}, as_json)
+    if corpus.added:
+        shared.note(f"{corpus.added:,} documents were added")
     else:
-        shared.note(f"{corpus}: nothing was added; it has these files, or all that is in them")
+        shared.note(f"{folder}: nothing was added; it has these files, or all that is in them")
 
 
-def _show(made: PreparedCorpus) -> None:
-    """What each split holds, then the ledger."""
-    headings = ("split", "documents", "sentences", "tokens", "shards")
+@contextmanager
+def _progress(folder: Path) -> Iterator[Any]:
+    """Show the progress of the work on a folder, and how to continue it after Ctrl-C."""
+    bars = progress("tokens", "shards", transient=False)
+    with shared.interruptible(f"the same command continues {folder}"), bars as report:
+        yield report
+
+
+def _report(corpus: PreparedCorpus, folder: Path, more: dict[str, Any], as_json: bool) -> None:
+    splits = {name: vars(split) for name, split in corpus.splits.items()}
+    row = {"out": str(folder), **more, "splits": splits, "ledger": corpus.ledger}
+    shared.output(as_json, [row], lambda: _show(corpus))
+
+
+def _show(corpus: PreparedCorpus) -> None:
+    """The sizes of both splits, then the ledger."""
+    headings = ("documents", "sentences", "tokens", "shards")
     rows = []
     for name in ("train", "held_out"):
-        split = made.splits[name]
-        counts = (split.documents, split.sentences, split.tokens, split.shards)
-        rows.append((name, *(f"{count:,}" for count in counts)))
-    tasks.show_table(headings, rows)
-    shared.notes(f"{what}: {count:,}" for what, count in made.ledger.items())
-    total = sum(split.tokens for split in made.splits.values())
-    share = made.ledger.get("unknown tokens", 0) / max(total, 1)
+        split = corpus.splits[name]
+        rows.append((name, *(f"{getattr(split, heading):,}" for heading in headings)))
+    tasks.show_table(("split", *headings), rows)
+    shared.notes(f"{what}: {count:,}" for what, count in corpus.ledger.items())
+    total = sum(split.tokens for split in corpus.splits.values())
+    share = corpus.ledger.get("unknown tokens", 0) / max(total, 1)
     if share > UNKNOWN:
         shared.note(f"{share:.0%} of the tokens are unknown: is this the tokenizer of this text?")
-    if not made.splits["held_out"].documents:
+    if not corpus.splits["held_out"].documents:
         shared.note("no document was held out, so pre-training cannot be evaluated; see --held-out")
-    documents = sum(split.documents for split in made.splits.values())
+    documents = sum(split.documents for split in corpus.splits.values())
     length = total / max(1, documents)
-    if made.text_files > 1 and documents >= MANY and length < SHORT:
+    if corpus.text_files > 1 and documents >= MANY and length < SHORT:
         shared.note(
             f"documents end at blank lines and have {length:.0f} tokens on average; with "
             "--documents files, each text file is one document"

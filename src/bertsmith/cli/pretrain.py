@@ -39,9 +39,9 @@ def _changes(
 ) -> list[str]:
     from bertsmith.train.recipe import change, data_changes
 
-    set_by_option = data_changes(data) if data else []
-    set_by_option += [change("model.start", start)] if start is not None else []
-    return [*(changes or []), *set_by_option]
+    from_options = data_changes(data) if data else []
+    from_options += [] if start is None else [change("model.start", start)]
+    return [*(changes or []), *from_options]
 
 
 def pretrain(
@@ -81,24 +81,29 @@ def pretrain(
         if branch is None:
             raise BertsmithError("name a recipe (bertsmith recipes lists them), or a --branch")
         recipe = str(find_branch(branch).run / "recipe.toml")
-    made = load_recipe(recipe, _changes(changes, data, start))
-    show = Notes if view == "none" else view
-    how: dict[str, Any] = {"resume": resume, "branch": branch, "cool_down": cool_down}
-    summary = train(made, out, **how, show=show, log=log or ())
+    summary = train(
+        load_recipe(recipe, _changes(changes, data, start)),
+        out,
+        resume=resume,
+        branch=branch,
+        cool_down=cool_down,
+        show=Notes if view == "none" else view,
+        log=log or (),
+    )
     shared.output(as_json, [summary], lambda: _show_run(summary))
     if not summary["finished"]:
         raise typer.Exit(128 + int(summary["signal"]))
 
 
 def _show_run(summary: dict[str, Any]) -> None:
-    for row in summary.get("corpora", ()):
-        shown = f"{row['share']:.2%} of the tokens (weight {row['weight']:.2%})"
-        typer.echo(f"{row['path']:32} {shown}")
-    for key, value in summary.items():
-        if key == "corpora":
-            continue
+    values = dict(summary)
+    for row in values.pop("corpora", ()):
+        typer.echo(
+            f"{row['path']:32} {row['share']:.2%} of the tokens (weight {row['weight']:.2%})"
+        )
+    for key, value in values.items():
         shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-        shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else shown
+        shown = f"{value:,}" if type(value) is int else shown
         typer.echo(f"{key:32} {shown}")
 
 
@@ -188,13 +193,13 @@ def verify_resume(
     from bertsmith.train import verify_resume as verify
 
     say = (lambda message: None) if as_json else typer.echo
-    made = load_recipe(recipe, _changes(changes, data))
-    found = verify(made, steps=steps, kills=kills, ranks=ranks, say=say)
+    resolved = load_recipe(recipe, _changes(changes, data))
+    result = verify(resolved, steps=steps, kills=kills, ranks=ranks, say=say)
     if as_json:
-        shared.print_json([found])
-    elif found["equal"]:
-        typer.echo(f"the same weights and the same log after {found['kills']} kills")
-    if not found["equal"]:
+        shared.print_json([result])
+    elif result["equal"]:
+        typer.echo(f"the same weights and the same log after {result['kills']} kills")
+    if not result["equal"]:
         shared.note("the resumed run differs from the uninterrupted one")
         raise typer.Exit(1)
 
@@ -208,8 +213,8 @@ def recipes(
     from bertsmith.train import load_recipe, recipe_names
 
     if name is not None:
-        made = load_recipe(name, changes or [])
-        shared.output(as_json, [made.model_dump()], lambda: typer.echo(made.toml(), nl=False))
+        recipe = load_recipe(name, changes or [])
+        shared.output(as_json, [recipe.model_dump()], lambda: typer.echo(recipe.toml(), nl=False))
         return
     if changes:
         raise BertsmithError("--set needs a recipe")

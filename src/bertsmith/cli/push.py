@@ -32,7 +32,7 @@ def push(
         from huggingface_hub.utils.tqdm import disable_progress_bars
 
         disable_progress_bars()
-    done = upload(
+    result = upload(
         run,
         repo,
         public=public,
@@ -41,7 +41,7 @@ def push(
         report=report,
         message=message,
     )
-    who = "private" if done["private"] else "public"
-    line = f"{len(done['files'])} files in {done['url']} ({who}, {done['revision']})"
-    shared.output(as_json, [done], lambda: typer.echo(line))
-    shared.notes(done["notes"])
+    visibility = "private" if result["private"] else "public"
+    line = f"{len(result['files'])} files in {result['url']} ({visibility}, {result['revision']})"
+    shared.output(as_json, [result], lambda: typer.echo(line))
+    shared.notes(result["notes"])

@@ -29,7 +29,7 @@ def quantize(
         "Points of the score that may be lost. Layers with the largest errors stay in float32 "
         "until the bound holds; if it never does, nothing is written.",
     ),
-    limit: int = option(0, "Compare on a sample of this many examples; 0: all."),
+    limit: int = option(0, "Compare on a sample of this many examples; 0: all.", min=0),
     overwrite: shared.Overwrite = False,
     as_json: shared.Json = False,
     columns: Any = None,
@@ -41,28 +41,28 @@ def quantize(
     """
     from bertsmith.reports.quantize import quantize as write
 
-    tasks.check_limit(limit)
     reading = tasks.reading(columns)
-    bounds: dict[str, Any] = {"data": data, "at_most": at_most, "limit": limit}
-    done = write(model, out, **bounds, overwrite=overwrite, **reading)
-    shared.output(as_json, [done.to_dict()], lambda: _show(done))
+    result = write(
+        model, out, data=data, at_most=at_most, limit=limit, overwrite=overwrite, **reading
+    )
+    shared.output(as_json, [result.to_dict()], lambda: _show(result))
 
 
-def _show(done: Quantized) -> None:
+def _show(result: Quantized) -> None:
     from rich.table import Table
 
-    before, after = done.megabytes
-    typer.echo(f"written to {done.out}: {before:.1f} MB in float32, {after:.1f} MB in int8")
+    before, after = result.megabytes
+    typer.echo(f"written to {result.out}: {before:.1f} MB in float32, {after:.1f} MB in int8")
     table = Table("layer", "error in int8", "dtype", box=None)
-    for one in done.layers[: max(SHOWN, len(done.float32))]:
-        table.add_row(one.layer, f"{one.error:.2%}", one.dtype)
+    for layer in result.layers[: max(SHOWN, len(result.float32))]:
+        table.add_row(layer.layer, f"{layer.error:.2%}", layer.dtype)
     shared.console().print(table)
-    if more := len(done.layers) - table.row_count:
+    if more := len(result.layers) - table.row_count:
         typer.echo(f"{more} more layers, all int8, have smaller errors")
-    if done.proof is None:
+    if result.proof is None:
         shared.note("not compared with float32; --data FILE does it")
     else:
-        _show_proof(done.proof)
+        _show_proof(result.proof)
 
 
 def _show_proof(proof: QuantizationProof) -> None:

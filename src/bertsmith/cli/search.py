@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 LONGEST = 400  # characters of a passage that are shown
 INDEX = argument(..., "A folder that bertsmith index wrote.", metavar="INDEX")
 MOVED = option(None, "New location of the index's model, if it was moved.")
+BEST_GRADE = option(None, "The best grade, if lower grades are better: 1 for Cranfield's file.")
 
 
 @takes(options_of(SearchSettings), "ranking")
@@ -69,9 +69,8 @@ def search(
         from bertsmith.search import answers
 
         extracted = answers(answer, query, hits, device=device)
-    rows = ({"answer": one.to_dict()} for one in extracted)
-    shown = chain(rows, (hit.to_dict() for hit in hits))
-    shared.output(as_json, shown, lambda: show(hits, scale, extracted))
+    rows = [{"answer": one.to_dict()} for one in extracted] + [hit.to_dict() for hit in hits]
+    shared.output(as_json, rows, lambda: show(hits, scale, extracted))
 
 
 def _serve(index: Path, port: int, **loading: str | None) -> None:
@@ -81,21 +80,21 @@ def _serve(index: Path, port: int, **loading: str | None) -> None:
     from bertsmith.search import Index
     from bertsmith.search.page import server
 
-    with Index.open(index, **loading) as opened, server(opened, port) as one:
-        address = f"http://127.0.0.1:{one.server_port}/"
+    with Index.open(index, **loading) as opened, server(opened, port) as running:
+        address = f"http://127.0.0.1:{running.server_port}/"
         shared.note(f"search page at {address}; stop with Ctrl-C")
         webbrowser.open(address)
-        one.serve_forever()
+        running.serve_forever()
 
 
 def parse_weights(text: str | None) -> tuple[float, float] | None:
     """Two numbers, not both 0; None: the defaults."""
     if text is None:
         return None
-    parts = text.split(",")
-    if len(parts) != 2:
+    numbers = text.split(",")
+    if len(numbers) != 2:
         raise BertsmithError(f"--weights must be two numbers such as 1,0.5, not {text[:40]!r}")
-    first, second = (real_number(part, "--weights", 0.0, 1e6) for part in parts)
+    first, second = (real_number(number, "--weights", 0.0, 1e6) for number in numbers)
     if not first and not second:
         raise BertsmithError("--weights: one of the two must be above 0")
     return first, second
@@ -117,9 +116,10 @@ def show(hits: list[Hit], scale: str, extracted: Sequence[FoundAnswer] = ()) -> 
     """Print answers, then hits with the words that match in bold, and what their scores are."""
     from rich.text import Text
 
-    for one in extracted:
-        text = f"{_one_line(one.text).strip()}  (confidence {one.score:.2f}"
-        typer.echo(f"answer: {text}, {printable(_near(one))})")
+    for found in extracted:
+        place = printable(_near(found))
+        text = _one_line(found.text).strip()
+        typer.echo(f"answer: {text}  (confidence {found.score:.2f}, {place})")
 
     console = shared.console()
     if not hits:
@@ -144,8 +144,7 @@ def show(hits: list[Hit], scale: str, extracted: Sequence[FoundAnswer] = ()) -> 
 
 def _near(hit: Hit | FoundAnswer) -> str:
     """The place of a hit or answer, relative to the current folder where that is shorter."""
-    here = str(Path.cwd()) + os.sep
-    return hit.place.removeprefix(here)
+    return hit.place.removeprefix(f"{Path.cwd()}{os.sep}")
 
 
 def _excerpt(hit: Hit, line: Any) -> Any:

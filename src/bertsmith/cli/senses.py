@@ -46,26 +46,28 @@ def senses(
     inspection.check_out(out)
     inspection.check_folder(projector)
     texts = shared.read_texts(None, file)
-    lines = None if pairs is None else shared.read_lines(pairs)
     from bertsmith.analysis.pages import senses_page
     from bertsmith.analysis.senses import projector as export
     from bertsmith.analysis.senses import read_pairs, same_sense
     from bertsmith.analysis.senses import senses as look
+    from bertsmith.data.streams import Stream
 
-    labelled = None if lines is None else read_pairs(lines, str(pairs))
+    labelled = None
+    if pairs is not None:
+        labelled = read_pairs([line for _, line in Stream(pairs).numbered()], str(pairs))
     bert = shared.open_model(model, **loading)
     result = look(bert, word, texts, depth=depth, groups=groups, most=limit, seed=seed)
     accuracies = None if labelled is None else same_sense(bert, labelled)
     if projector is not None:
         export(result, projector)
-    places = (
+    occurrences = (
         {"text": place.text, "start": place.start, "end": place.end, "group": group}
         for place, group in zip(result.places, result.groups, strict=True)
     )
     summary = {"depth": result.depth, "cosines": result.alike, "accuracies": accuracies}
     inspection.present(
         as_json,
-        chain(places, [summary]),
+        chain(occurrences, [summary]),
         lambda: _show(result, accuracies),
         out,
         lambda: senses_page(result, inspection.model_name(model), accuracies),

@@ -4,6 +4,7 @@ import os
 import signal
 from dataclasses import dataclass, field
 from pathlib import Path
+from socket import socket
 from typing import Any
 
 import typer
@@ -42,26 +43,26 @@ def serve(
         raise BertsmithError(f"serve needs {error.name}: pip install 'bertsmith[serve]'") from error
     if not models and config is None:
         raise BertsmithError("which models? name them, or a file with --config")
-    source = ServerConfiguration(shared.named(models or []), config, listening, limits, loading)
-    own, plan = source.read()
-    if not _local(own.host) and not plan.keys and not plan.settings.api_key and not own.without_key:
+    paths = shared.named_paths(models or [])
+    source = ServerConfiguration(paths, config, listening, limits, loading)
+    place, plan = source.read()
+    protected = plan.keys or plan.settings.api_key or place.without_key
+    if not _local(place.host) and not protected:
         raise BertsmithError(
-            f"everyone who can reach {own.host} could use this server: add --api-key-file FILE or"
+            f"everyone who can reach {place.host} could use this server: add --api-key-file FILE or"
             " keys in --config FILE, listen on 127.0.0.1 only, or allow it with --without-key"
         )
-    if bool(own.tls_certificate) != bool(own.tls_key):
+    if bool(place.tls_certificate) != bool(place.tls_key):
         raise BertsmithError("HTTPS needs both --tls-certificate FILE and --tls-key FILE")
     tls = None
-    if own.tls_certificate and own.tls_key:
-        tls = str(own.tls_certificate), str(own.tls_key)
-    listener = listen(own.host, own.port)
-    shown = f"[{own.host}]" if ":" in own.host else own.host
-    address = f"http{'s' if tls else ''}://{shown}:{listener.getsockname()[1]}"
-    build = AppFactory(source, own, address, as_json)
+    if place.tls_certificate and place.tls_key:
+        tls = str(place.tls_certificate), str(place.tls_key)
+    listener = listen(place.host, place.port)
+    address = address_of(listener, place.host, "https" if tls else "http")
     run(
-        build,
+        AppFactory(source, place, address, as_json),
         listener,
-        workers=own.workers,
+        workers=place.workers,
         drain=plan.settings.drain,
         json_logs=plan.settings.json_logs,
         tls=tls,
@@ -73,39 +74,39 @@ def serve(
 class ServerConfiguration:
     """Where a server's configuration comes from: the command line, and a file."""
 
-    places: dict[str, str]
+    paths: dict[str, str]  # of models, by name
     config: Path | None
     listening: dict[str, Any]
     limits: dict[str, Any]
     loading: dict[str, Any]  # device, dtype and family
 
     def read(self) -> tuple[Listening, Any]:
-        """Return where the server listens, and the plan of what it serves, as of now."""
+        """Return where the server listens, and the plan of what it serves, as they are now."""
         from bertsmith.serve.config import overridden, plan_of, read_configuration
 
         content = read_configuration(self.config)
         folder = Path() if self.config is None else self.config.parent
-        own = Listening(**overridden(content.server, self.listening, Listening))
+        place = Listening(**overridden(content.server, self.listening, Listening))
         limits = overridden(content.limits, self.limits, Settings)
         if limits["long"] not in ("window", "refuse"):
             raise BertsmithError(f"--long must be window or refuse, not {limits['long']!r}")
         settings = Settings(
             **limits,
-            api_key=_key(own.api_key_file),
-            hosts=_hosts(own.host, own.allow_host),
-            origins=tuple(own.allow_origin or ()),
-            proxies=tuple(own.trust_proxy or ()),
+            api_key=_key(place.api_key_file),
+            hosts=_hosts(place.host, place.allow_host),
+            origins=tuple(place.allow_origin or ()),
+            proxies=tuple(place.trust_proxy or ()),
         )
-        return own, plan_of(content, folder, settings, self.places, self.loading)
+        return place, plan_of(content, folder, settings, self.paths, self.loading)
 
     def plan(self) -> Any:
-        """Return the plan of what the server serves, as of now."""
+        """Return the plan of what the server serves, as it is now."""
         return self.read()[1]
 
 
 @dataclass(frozen=True)
 class AppFactory:
-    """Makes the application in the process that serves it."""
+    """Creates the application in the process that serves it."""
 
     source: ServerConfiguration
     listening: Listening
@@ -124,7 +125,12 @@ class AppFactory:
             threads = max(1, (os.cpu_count() or 1) // workers)
         if threads:
             torch.set_num_threads(threads)
-        site = Site(self.source.plan, _open, self._index(), state)
+        index = None
+        if self.listening.index is not None:
+            from bertsmith.search import Index
+
+            index = Index.open(self.listening.index)
+        site = Site(self.source.plan, _open, index, state)
         app = site.app
         if self.source.config is not None:
             app.state.site = site
@@ -137,21 +143,20 @@ class AppFactory:
         return app
 
     async def _reload_all(self) -> dict[str, Any]:
-        """Have all processes read the configuration again; a mistake is an error here already."""
+        """Let all processes read the configuration again; mistakes are reported by this one."""
         self.source.plan()
         os.kill(self.parent, signal.SIGHUP)
         return {"reloading": self.listening.workers}
 
-    def _index(self) -> Any:
-        if self.listening.index is None:
-            return None
-        import bertsmith
-
-        return bertsmith.Index.open(self.listening.index)
-
 
 def _open(place: Any) -> Any:
     return shared.open_model(place.path, place.device, place.dtype, place.family)
+
+
+def address_of(listener: socket, host: str, scheme: str = "http") -> str:
+    """The URL of a server."""
+    name = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{name}:{listener.getsockname()[1]}"
 
 
 def access(host: str, key_file: Path | None, allowed: list[str] | None) -> Settings:
@@ -177,9 +182,9 @@ def _key(path: Path | None) -> str | None:
 
 
 def _hosts(host: str, allowed: list[str] | None) -> tuple[str, ...]:
-    """Host names that are answered. A server for this machine alone answers no other name.
+    """Host names that are answered. A server for this machine alone answers to no other name.
 
-    Otherwise a web page could read answers by having its own name point to this machine.
+    Otherwise a web page could read answers through a domain that resolves to this machine.
     """
     names = (*(allowed or ()), *(LOOPBACK if _local(host) else ()))
     return () if "*" in names else names

@@ -69,33 +69,23 @@ COLUMNS: Options = {
 }
 
 
-def reading(given: Mapping[str, Any]) -> dict[str, Any]:
+def reading(options: Mapping[str, Any]) -> dict[str, Any]:
     """The keyword arguments of `open_data`, from the options that say how a source is read."""
+    arguments = dict(options)
     columns = {}
-    for one in given["column"] or ():
-        role, equals, name = one.partition("=")
-        if role not in ROLES or not equals or not name:
-            known = ", ".join(ROLES)
-            raise BertsmithError(f"--column must be ROLE=NAME, not {one[:60]!r}; roles: {known}")
+    for assignment in arguments.pop("column") or ():
+        role, _, name = assignment.partition("=")
+        if role not in ROLES or not name:
+            raise BertsmithError(
+                f"--column must be ROLE=NAME, not {assignment[:60]!r}; roles: {', '.join(ROLES)}"
+            )
         columns[role] = name
-    return {
-        "columns": columns,
-        "header": given["header"],
-        "encoding": given["encoding"],
-        "format": given["input_format"],
-        "split": given["split"],
-    }
+    return {"columns": columns, "format": arguments.pop("input_format"), **arguments}
 
 
-def check_limit(limit: int) -> None:
-    """Refuse a negative number of examples."""
-    if limit < 0:
-        raise BertsmithError(f"--limit must be a number of examples, or 0 for all, not {limit}")
-
-
-def names_of(given: str | None) -> list[str] | None:
+def names_of(text: str | None) -> list[str] | None:
     """Names between commas."""
-    return [name.strip() for name in given.split(",")] if given else None
+    return [name.strip() for name in text.split(",")] if text else None
 
 
 def show_table(
@@ -136,11 +126,11 @@ def shown(value: Any) -> str:
 
 def show_scores(columns: Mapping[str, Mapping[str, float] | None]) -> None:
     """Scores of one or several splits or models, side by side."""
-    there = {name: scores for name, scores in columns.items() if scores}
-    names = list(dict.fromkeys(name for scores in there.values() for name in scores))
-    rows = [(name, *(scores.get(name) for scores in there.values())) for name in names]
+    scored = {name: scores for name, scores in columns.items() if scores}
+    names = list(dict.fromkeys(name for scores in scored.values() for name in scores))
+    rows = [(name, *(scores.get(name) for scores in scored.values())) for name in names]
     rows = [(n, *(int(c) if n == "count" and c else c for c in cells)) for n, *cells in rows]
-    show_table(("", *there), rows)
+    show_table(("", *scored), rows)
 
 
 def understood(dataset: Dataset[Any]) -> Iterator[str]:

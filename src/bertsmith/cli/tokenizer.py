@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,24 +63,24 @@ def train(
     if (out / "config.json").exists():
         raise BertsmithError(f"{out}: a model directory; name another folder for the tokenizer")
     ledger = Ledger()
-    made = learn(
+    vocabulary = learn(
         [],
         cast(Kind, kind),
         lines=text_lines(files, text_field, ledger),
         size=size,
-        lowercase=None if not cased else False,
+        lowercase=False if cased else None,
         family=family,
         min_frequency=min_frequency,
         progress=sys.stderr.isatty(),
     )
-    replace_directory(out, made.save, overwrite)
+    replace_directory(out, vocabulary.save, overwrite)
+    about = {name: getattr(vocabulary, name) for name in ("kind", "size", "family")}
     if as_json:
-        row = {"out": str(out), "kind": made.kind, "size": made.size, "family": made.family}
-        shared.print_json([row])
+        shared.print_json([{"out": str(out), **about}])
         return
-    typer.echo(f"{made.kind} vocabulary of {made.size:,} tokens in {out}")
-    if made.size < size:
-        shared.note(f"the text is enough for {made.size:,} tokens, not for {size:,}")
+    typer.echo(f"{vocabulary.kind} vocabulary of {vocabulary.size:,} tokens in {out}")
+    if vocabulary.size < size:
+        shared.note(f"the text is enough for {vocabulary.size:,} tokens, not for {size:,}")
     shared.notes(ledger.lines())
 
 
@@ -141,18 +142,14 @@ def show(
     """Show the tokens of a text, and the characters they cover."""
     from bertsmith.tokenizer import Tokenizer
 
-    found = shared.find_tokenizer(tokenizer)
-    given = shared.read_texts(texts, file)
-    made = Tokenizer.load(found, family=family)
-    split = [(text, made.explain(text)) for text in given]
-    if as_json:
-        shared.print_json(
-            {"text": t, "pieces": [p._asdict() for p in s.pieces], "unknown": s.unknown}
-            for t, s in split
-        )
-        return
-    for text, one in split:
-        _show(text, one, made.unk_id)
+    path = shared.find_tokenizer(tokenizer)
+    lines = shared.read_texts(texts, file)
+    loaded = Tokenizer.load(path, family=family)
+    for text in lines:
+        split = loaded.explain(text)
+        pieces = [piece._asdict() for piece in split.pieces]
+        row = {"text": text, "pieces": pieces, "unknown": split.unknown}
+        shared.output(as_json, [row], partial(_show, text, split, loaded.unk_id))
 
 
 def _show(text: str, split: TokenSplit, unknown: int | None) -> None:
