@@ -305,4 +305,4 @@ def test_columns_are_remembered(run: Run, model: Path, tmp_path: Path) -> None:
 def test_numbers_have_bounds(verb: str, option: str, value: str, run: Run) -> None:
     shown = run(verb, "model", "file.csv", option, value)
     assert shown.status == 2
-    assert f"'{option}': {value} is not in the range" in shown.err
+    assert f"Invalid value for '{option}': Input should be greater" in shown.err

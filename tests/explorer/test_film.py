@@ -124,7 +124,7 @@ def test_the_verb(filmed: Path, tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     shutil.copytree(filmed, plain)
     shutil.rmtree(plain / "film")
-    with pytest.raises(BertsmithError, match=r"checkpoint\.film=true"):
+    with pytest.raises(BertsmithError, match=r"changes=\{'checkpoint\.film': True\}"):
         film(plain, out)
     shutil.copytree(filmed / "film", plain / "film")
     (plain / "summary.json").unlink()

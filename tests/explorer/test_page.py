@@ -11,7 +11,7 @@ import pytest
 
 from analysis.browser import Watched, chromium
 from bertsmith import Bert
-from bertsmith.explorer import ExplorerPage
+from bertsmith.explorer import explorer
 from bertsmith.explorer.page import UNRELATED
 from explorer.models import tiny
 
@@ -49,7 +49,7 @@ class Opened(Watched):
 
 
 def opened(browser: Any, bert: Bert, folder: Path, **options: Any) -> Opened:
-    ExplorerPage(bert, "<i>toy</i>", "int8").save(folder / "page.html")
+    explorer(bert, folder / "page.html", name="<i>toy</i>")
     return Opened(browser, folder / "page.html", **options)
 
 
@@ -194,9 +194,7 @@ SHIFTS = """window.shifted = 0; new PerformanceObserver((list) => {
 @pytest.mark.parametrize("width", [1280, 390])
 def test_contrast_names_and_shifts(browser: Any, tmp_path: Path, scheme: str, width: int) -> None:
     """What WCAG AA asks of the colours of text; a name for every control; nothing that jumps."""
-    ExplorerPage(tiny("bert", "masked_lm", "next_sentence"), "toy", "int8").save(
-        tmp_path / "p.html"
-    )
+    explorer(tiny("bert", "masked_lm", "next_sentence"), tmp_path / "p.html", name="toy")
     context = browser.new_context(
         viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
     )

@@ -6,7 +6,6 @@ import math
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.errors import BertsmithError, setting
-from bertsmith.explorer.page import ExplorerPage
+from bertsmith.explorer.page import check_page, explorer_settings, write_explorer
 from bertsmith.explorer.weights import Packed, pack, scales_of
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.opening import open_model
@@ -29,59 +28,6 @@ from bertsmith.train.state import Checkpoints
 MEGABYTES = 25.0  # of the page: larger ones are slow to open
 POINTS = 6  # of a training curve, for each doubling of the steps
 BASE64 = 4 / 3
-
-
-@dataclass(frozen=True)
-class FilmPage(ExplorerPage):
-    """The explorer of a run: weights of several steps, and the curves of its log."""
-
-    run: PretrainingRun = field(default_factory=lambda: PretrainingRun(Path()))
-    megabytes: float = MEGABYTES
-
-    def _weights(self) -> tuple[dict[str, Any], Packed]:
-        """Weights as differences of one step from the one before, all compressed."""
-        checkpoints = Checkpoints(self.run.path / FILM)
-        steps = checkpoints.steps()
-        scales = _scales(checkpoints, steps, self.bert) if self.dtype == "int8" else None
-
-        @cache
-        def packed(step: int) -> Packed:
-            load_step(self.bert, checkpoints, step)
-            return pack(self.bert.model.state_dict(keep_vars=True), self.dtype, scales)
-
-        @cache
-        def difference(step: int, before: int | None) -> bytes:
-            data = np.frombuffer(packed(step).data, np.uint8)
-            if before is not None:
-                data = data - np.frombuffer(packed(before).data, np.uint8)
-            return zlib.compress(data.tobytes())
-
-        while True:
-            parts = list(map(difference, steps, [None, *steps[:-1]]))
-            if sum(map(len, parts)) * BASE64 < self.megabytes * 1e6 or len(steps) <= 2:
-                break
-            del steps[1]  # the first steps differ least
-        tokens = {one: checkpoints.read(one).numbers["tokens"] for one in steps}
-        film = {
-            "steps": [{"step": one, "tokens": tokens[one]} for one in steps],
-            "sizes": [len(part) for part in parts],
-            "left_out": len(checkpoints.steps()) - len(steps),
-        }
-        first = packed(steps[0])
-        return {"film": film | {"bytes": len(first.data)}}, Packed(first.entries, b"".join(parts))
-
-    def _charts(self) -> list[str]:
-        curves = _curves(self.run)
-        chart = partial(line_chart, x_label="step", log_x=True, x_end=self.run.step)
-        pair = partial(_pair, curves)
-        return [
-            one
-            for term in self.run.terms()
-            for one in (
-                chart(f"{term_name(term)}: loss", pair(term), y_label="nats"),
-                chart(f"{term_name(term)}: accuracy", pair(f"{term}_accuracy", 100), unit="%"),
-            )
-        ]
 
 
 def film(
@@ -98,8 +44,10 @@ def film(
     The run's recipe needs `checkpoint.film = true`. Where the page would exceed `megabytes`, the
     first steps after 0 are left out. The other arguments are those of `explorer`.
     """
+    check_page(path)
     read, folder = read_run(run), Path(run)
-    if not Checkpoints(folder / FILM).steps():
+    kept = Checkpoints(folder / FILM)
+    if not kept.steps():
         film_on = setting("changes", {"checkpoint.film": True}, "--set checkpoint.film=true")
         raise BertsmithError(
             f"{folder}: the run kept no weights for a film: pre-train with {film_on}; "
@@ -110,7 +58,60 @@ def film(
             f"{folder}: the run has not ended; {setting('resume', True)} continues it"
         )
     bert = open_model(folder / "model", device="cpu", dtype="float32")
-    return FilmPage(bert, name or read.name, dtype, tuple(examples), read, megabytes).save(path)
+    settings = explorer_settings(bert, dtype, examples)  # of the final weights
+    steps, packed = _packed_steps(bert, kept, dtype, megabytes)
+    return write_explorer(
+        path, name or read.name, settings | {"film": steps}, packed, _charts(read)
+    )
+
+
+def _packed_steps(
+    bert: LoadedModel, checkpoints: Checkpoints, dtype: str, megabytes: float
+) -> tuple[dict[str, Any], Packed]:
+    """Pack weights as differences of one step from the one before, all compressed."""
+    steps = checkpoints.steps()
+    scales = _scales(checkpoints, steps, bert) if dtype == "int8" else None
+
+    @cache
+    def packed(step: int) -> Packed:
+        load_step(bert, checkpoints, step)
+        return pack(bert.model.state_dict(keep_vars=True), dtype, scales)
+
+    @cache
+    def difference(step: int, before: int | None) -> bytes:
+        data = np.frombuffer(packed(step).data, np.uint8)
+        if before is not None:
+            data = data - np.frombuffer(packed(before).data, np.uint8)
+        return zlib.compress(data.tobytes())
+
+    while True:
+        parts = list(map(difference, steps, [None, *steps[:-1]]))
+        if sum(map(len, parts)) * BASE64 < megabytes * 1e6 or len(steps) <= 2:
+            break
+        del steps[1]  # the first steps differ least
+    first = packed(steps[0])
+    return {
+        "steps": [
+            {"step": step, "tokens": checkpoints.read(step).numbers["tokens"]} for step in steps
+        ],
+        "sizes": [len(part) for part in parts],
+        "left_out": len(checkpoints.steps()) - len(steps),
+        "bytes": len(first.data),
+    }, Packed(first.entries, b"".join(parts))
+
+
+def _charts(run: PretrainingRun) -> list[str]:
+    """Loss and accuracy of each objective over the steps."""
+    chart = partial(line_chart, x_label="step", log_x=True, x_end=run.step)
+    pair = partial(_pair, _curves(run))
+    return [
+        one
+        for term in run.terms()
+        for one in (
+            chart(f"{term_name(term)}: loss", pair(term), y_label="nats"),
+            chart(f"{term_name(term)}: accuracy", pair(f"{term}_accuracy", 100), unit="%"),
+        )
+    ]
 
 
 def load_step(bert: LoadedModel, checkpoints: Checkpoints, step: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -36,77 +36,6 @@ UNRELATED = (
 SCRIPTS = ("parts", "input", "answers", "attention", "steps", "address")
 
 
-@dataclass(frozen=True)
-class ExplorerPage:
-    """The page of a model: `save` writes it, `html` returns it."""
-
-    bert: LoadedModel
-    name: str
-    dtype: str = "int8"
-    examples: tuple[str, ...] = ()
-
-    def html(self) -> str:
-        """Return the page."""
-        return self._rendered(*self._packed())
-
-    def save(self, path: str | Path) -> dict[str, Any]:
-        """Write the page to an .html file and return its description."""
-        path = Path(path)
-        if path.suffix not in (".html", ".htm"):
-            raise BertsmithError(f"{path}: the explorer is an HTML file, such as page.html")
-        settings, packed = self._packed()
-        html = self._rendered(settings, packed)
-        write_text(path, html)
-        done = {
-            "out": str(path),
-            "bytes": len(html.encode()),
-            "dtype": self.dtype,
-            "parameters": settings["parameters"],
-            "panels": settings["panels"],
-        }
-        film = settings.get("film")
-        return done | {"steps": [one["step"] for one in film["steps"]]} if film else done
-
-    def _packed(self) -> tuple[dict[str, Any], Packed]:
-        size = sum(one.numel() for one in self.bert.model.parameters())
-        if size * (2 if self.dtype == "float16" else 1) > LARGEST:
-            raise BertsmithError(
-                f"the model has {size / 1e6:,.0f} M parameters: too many for a page in a browser"
-            )
-        settings = explorer_settings(self.bert)
-        more, packed = self._weights()
-        about = {"weights": packed.entries, "bytes": len(packed.data), "parameters": size}
-        shown = {"dtype": self.dtype, "examples": self.examples}
-        return settings | about | shown | more, packed
-
-    def _weights(self) -> tuple[dict[str, Any], Packed]:
-        """The weights, with further settings that go with them."""
-        return {}, pack(self.bert.model.state_dict(keep_vars=True), self.dtype)
-
-    def _charts(self) -> list[str]:
-        """Charts of the training, of a film."""
-        return []
-
-    def _rendered(self, settings: dict[str, Any], packed: Packed) -> str:
-        config, count = settings["config"], settings["parameters"]
-        layers, heads = len(config["plan"]), config["attention_heads"]
-        family, size = settings["family"], _counted(count)
-        film = "film" in settings
-        scripts = (*SCRIPTS, *["film"] * film, "page")
-        workers = (*WORKER, *["vectors"] * film)
-        return page(
-            "explorer.html",
-            self.name,
-            styles=("explorer.css",),
-            scripts=("elements.js", *(f"explorer_{script}.js" for script in scripts)),
-            worker=tuple(f"explorer_{script}.js" for script in workers),
-            about=f"{family}, {layers} layers of {heads} heads, {size} parameters",
-            charts=self._charts(),
-            settings=settings,
-            parts=packed.parts(),
-        )
-
-
 def explorer(
     bert: LoadedModel,
     path: str | Path,
@@ -120,9 +49,48 @@ def explorer(
     `dtype` is how weights are stored: "int8", or "float16", which is exact to 1e-2 and twice as
     large. `name` is the page's title, `examples` are texts that it offers to try.
     """
+    check_page(path)
     config = bert.checkpoint.config
-    default = f"{bert.checkpoint.family.name} {config.layers}x{config.width}"
-    return ExplorerPage(bert, name or default, dtype, tuple(examples)).save(path)
+    title = name or f"{bert.checkpoint.family.name} {config.layers}x{config.width}"
+    settings = explorer_settings(bert, dtype, examples)
+    packed = pack(bert.model.state_dict(keep_vars=True), dtype)
+    return write_explorer(path, title, settings, packed)
+
+
+def check_page(path: str | Path) -> None:
+    """Refuse a path that does not name an HTML file."""
+    if Path(path).suffix not in (".html", ".htm"):
+        raise BertsmithError(f"{path}: the explorer is an HTML file, such as page.html")
+
+
+def write_explorer(
+    path: str | Path,
+    title: str,
+    settings: dict[str, Any],
+    packed: Packed,
+    charts: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Write the page of a model, or of a film, whose charts show its training."""
+    config, count, film = settings["config"], settings["parameters"], settings.get("film")
+    size = f"{count / 1e6:,.1f} M" if count >= 1e6 else f"{count:,}"
+    layers = f"{len(config['plan'])} layers of {config['attention_heads']} heads"
+    scripts = [*SCRIPTS, *(["film"] if film else []), "page"]
+    workers = [*WORKER, *(["vectors"] if film else [])]
+    html = page(
+        "explorer.html",
+        title,
+        styles=("explorer.css",),
+        scripts=("elements.js", *(f"explorer_{script}.js" for script in scripts)),
+        worker=tuple(f"explorer_{script}.js" for script in workers),
+        about=f"{settings['family']}, {layers}, {size} parameters",
+        charts=charts,
+        settings=settings | {"weights": packed.entries, "bytes": len(packed.data)},
+        parts=packed.parts(),
+    )
+    write_text(path, html)
+    report = {name: settings[name] for name in ("dtype", "parameters", "panels")}
+    report |= {"steps": [one["step"] for one in film["steps"]]} if film else {}
+    return {"out": str(path), "bytes": len(html.encode()), **report}
 
 
 def training_page(path: str | Path) -> None:
@@ -137,22 +105,29 @@ def training_page(path: str | Path) -> None:
     write_text(path, html)
 
 
-def explorer_settings(bert: LoadedModel) -> dict[str, Any]:
+def explorer_settings(bert: LoadedModel, dtype: str, examples: Sequence[str]) -> dict[str, Any]:
     """What the page's scripts need to know beside the weights."""
+    size = sum(parameter.numel() for parameter in bert.model.parameters())
+    if size * (2 if dtype == "float16" else 1) > LARGEST:
+        raise BertsmithError(
+            f"the model has {size / 1e6:,.0f} M parameters: too many for a page in a browser"
+        )
     checkpoint, config, sentence = bert.checkpoint, bert.checkpoint.config, bert.sentence
     if sentence.dense:
         raise BertsmithError("the page cannot compute vectors of a model with Dense modules")
     signal, longest = config.signal, min(bert.max_length, LONGEST)
     if longest <= bert.tokenizer.special_count(pair=True):
         raise BertsmithError(f"this model reads {longest} tokens at once: no room for a text")
-    named = checkpoint.labels if {"classify", "tag"} & {*config.heads} else []
     scores = activation(checkpoint)
     return {
+        "parameters": size,
+        "dtype": dtype,
+        "examples": examples,
         "family": checkpoint.family.name,
         "longest": longest,
         "max_length": bert.max_length,
         "panels": _panels(list(config.heads)),
-        "labels": named,
+        "labels": checkpoint.labels if {"classify", "tag"} & {*config.heads} else [],
         "activation": "raw" if scores is raw else "softmax" if scores is softmax else "sigmoid",
         "decision": checkpoint.settings.get("decision_threshold"),
         "thresholds": checkpoint.settings.get("label_thresholds"),  # of multi-label models
@@ -199,7 +174,3 @@ def _panels(heads: list[str]) -> list[str]:
     order = ("classify", "tag", "answer", "masked_lm", "next_sentence", "sentence_order")
     vectors = [task.name for task in TASKS.values() if task.verb == "embed"]
     return [name for name in (*order, "replaced") if name in heads] + vectors
-
-
-def _counted(count: int) -> str:
-    return f"{count / 1e6:,.1f} M" if count >= 1e6 else f"{count:,}"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from bertsmith.errors import BertsmithError
 
-DType = Literal["int8", "float16"]
 GROUP = 32  # neighbours in a row that share a scale
 PART = 3 * 2**20  # bytes in a part of base64; a multiple of 3, so that parts need no padding
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from markupsafe import Markup
 
@@ -87,12 +88,12 @@ def line_chart(
     are not finite, or not positive on a logarithmic axis, are left out; without any others the
     figure says that there is no data.
     """
-    lines = [
-        (number if one.color is None else one.color, one, _drawable(one.points, log_x, log_y))
-        for number, one in enumerate(series)
-    ]
+    lines = []
+    for number, one in enumerate(series):
+        points = [(x, y) for x, y in one.points if drawable(x, y, log_x, log_y)]
+        if points:
+            lines.append((number if one.color is None else one.color, one, points))
     references = [one for one in references if math.isfinite(one.value)]
-    lines = [line for line in lines if line[2]]
     xs = [x for _, _, points in lines for x, _ in points]
     ys = [y for _, _, points in lines for _, y in points] + [one.value for one in references]
     if not xs:
@@ -107,17 +108,24 @@ def line_chart(
     return render(
         "chart.html",
         title=title,
-        x_label=x_label,
-        y_label=y_label,
-        unit=unit,
         lines=[_line(x_axis, y_axis, *line) for line in lines],
         references=[_reference(y_axis.place(one.value), one, drawn) for one in references],
-        x_ticks=x_axis.marks(),
-        y_ticks=y_axis.marks(),
-        size=(WIDTH, HEIGHT),
-        edges=(LEFT, RIGHT, TOP, BOTTOM),
-        short=short,
+        **axes(x_axis, y_axis, x_label, y_label, unit),
     )
+
+
+def axes(x_axis: Axis, y_axis: Axis, x_label: str, y_label: str, unit: str) -> dict[str, Any]:
+    """What the template of axes needs."""
+    return {
+        "x_label": x_label,
+        "y_label": y_label,
+        "unit": unit,
+        "x_ticks": x_axis.marks(),
+        "y_ticks": y_axis.marks(),
+        "size": (WIDTH, HEIGHT),
+        "edges": (LEFT, RIGHT, TOP, BOTTOM),
+        "short": short,
+    }
 
 
 def reliability(bins: Sequence[tuple[float, float]]) -> Markup:
@@ -245,14 +253,10 @@ def _round_step(size: float) -> float:
     return next(part * power for part in (1, 2, 2.5, 5, 10) if part * power >= size * (1 - 1e-9))
 
 
-def _drawable(
-    points: Sequence[tuple[float, float]], log_x: bool, log_y: bool
-) -> list[tuple[float, float]]:
-    return [
-        (x, y)
-        for x, y in points
-        if math.isfinite(x) and math.isfinite(y) and (x > 0 or not log_x) and (y > 0 or not log_y)
-    ]
+def drawable(x: float, y: float, log_x: bool, log_y: bool) -> bool:
+    """Is a point finite, and positive where an axis is logarithmic?"""
+    finite = math.isfinite(x) and math.isfinite(y)
+    return finite and (x > 0 or not log_x) and (y > 0 or not log_y)
 
 
 def axis_over(values: list[float], first: float, last: float, log: bool, loose: bool) -> Axis:

@@ -9,14 +9,14 @@ from markupsafe import Markup
 from bertsmith.pages.charts import (
     BOTTOM,
     COLORS,
-    HEIGHT,
     LEFT,
     RIGHT,
     TOP,
     WIDTH,
     Axis,
+    axes,
     axis_over,
-    short,
+    drawable,
 )
 from bertsmith.pages.page import render
 
@@ -55,30 +55,27 @@ def point_chart(
     The front are the points that no other is above and left of: the best score at each cost.
     `groups` are the names of colors, for a legend.
     """
-    kept = [one for one in points if _drawable(one, log_x, log_y)]
-    if not kept:
+    points = [one for one in points if drawable(one.x, one.y, log_x, log_y)]
+    if not points:
         return render("points.html", title=title, points=[])
-    ends = [end for one in kept for end in (one.low, one.high) if end is not None]
-    ys = [*(one.y for one in kept), *ends]
-    x_axis = axis_over([one.x for one in kept], LEFT + 14, RIGHT - 40, log_x, loose=False)
-    y_axis = axis_over(ys, BOTTOM, TOP, log_y, loose=True)
-    best = pareto_front([(one.x, one.y) for one in kept]) if front else []
-    line = [(x_axis.place(kept[n].x), y_axis.place(kept[n].y)) for n in best]
+    x_axis = axis_over([one.x for one in points], LEFT + 14, RIGHT - 40, log_x, loose=False)
+    y_axis = axis_over(_heights(points), BOTTOM, TOP, log_y, loose=True)
+    best = pareto_front([(one.x, one.y) for one in points]) if front else []
+    line = [(x_axis.place(points[n].x), y_axis.place(points[n].y)) for n in best]
     return render(
         "points.html",
         title=title,
-        x_label=x_label,
-        y_label=y_label,
-        unit=unit,
-        points=_placed(kept, x_axis, y_axis),
+        points=_placed(points, x_axis, y_axis),
         front=" ".join(f"{x:g},{y:g}" for x, y in line) if len(line) > 1 else "",
-        x_ticks=x_axis.marks(),
-        y_ticks=y_axis.marks(),
-        size=(WIDTH, HEIGHT),
-        edges=(LEFT, RIGHT, TOP, BOTTOM),
         groups=[(name, f"c{number % COLORS}") for number, name in enumerate(groups)],
-        short=short,
+        **axes(x_axis, y_axis, x_label, y_label, unit),
     )
+
+
+def _heights(points: Sequence[ChartPoint]) -> list[float]:
+    """The y values of points, and the ends of their intervals."""
+    ends = [end for one in points for end in (one.low, one.high) if end is not None]
+    return [*(one.y for one in points), *ends]
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -95,11 +92,10 @@ def interval_chart(
     title: str, points: Sequence[ChartPoint], *, unit: str = "", x_label: str = ""
 ) -> Markup:
     """Draw a row for each point: its name, its y value, and the interval around it."""
-    kept = [one for one in points if math.isfinite(one.y)]
-    if not kept:
+    points = [one for one in points if math.isfinite(one.y)]
+    if not points:
         return render("intervals.html", title=title, rows=[])
-    ends = [end for one in kept for end in (one.low, one.high) if end is not None]
-    axis = axis_over([*(one.y for one in kept), *ends], NAME_WIDTH, RIGHT - 50, False, loose=True)
+    axis = axis_over(_heights(points), NAME_WIDTH, RIGHT - 50, False, loose=True)
     rows = [
         {
             "name": one.name,
@@ -111,7 +107,7 @@ def interval_chart(
             "value": _value(one, unit),
             "short": f"{one.y:.3f}{unit}" if abs(one.y) < 10 else f"{one.y:.4g}{unit}",
         }
-        for place, one in enumerate(kept)
+        for place, one in enumerate(points)
     ]
     return render(
         "intervals.html",
@@ -120,8 +116,8 @@ def interval_chart(
         unit=unit,
         rows=rows,
         ticks=axis.marks(),
-        size=(WIDTH, ROW * len(kept) + (40 if x_label else 24)),
-        bottom=ROW * len(kept),
+        size=(WIDTH, ROW * len(points) + (40 if x_label else 24)),
+        bottom=ROW * len(points),
         edges=(NAME_WIDTH, RIGHT - 50),
     )
 
@@ -130,11 +126,6 @@ def _value(point: ChartPoint, unit: str) -> str:
     if point.low is None or point.high is None:
         return f"{point.y:.4g}{unit}"
     return f"{point.y:.4g}{unit} ({point.low:.4g} to {point.high:.4g})"
-
-
-def _drawable(point: ChartPoint, log_x: bool, log_y: bool) -> bool:
-    fits = math.isfinite(point.x) and math.isfinite(point.y)
-    return fits and (point.x > 0 or not log_x) and (point.y > 0 or not log_y)
 
 
 def _placed(points: Sequence[ChartPoint], x_axis: Axis, y_axis: Axis) -> list[dict[str, object]]:
