@@ -2,17 +2,17 @@
 
 import pytest
 
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 
 
 @pytest.mark.parametrize(
     ("written", "python", "shell"),
     [
-        (setting("hold_out"), "hold_out", "--hold-out"),
-        (setting("overwrite", True), "overwrite=True", "--overwrite"),
-        (setting("graphs", False), "graphs=False", "--no-graphs"),
-        (setting("split", "test"), "split='test'", "--split test"),
-        (setting("trained", "lora", "--train lora"), "trained='lora'", "--train lora"),
+        (setting_name("hold_out"), "hold_out", "--hold-out"),
+        (setting_name("overwrite", True), "overwrite=True", "--overwrite"),
+        (setting_name("graphs", False), "graphs=False", "--no-graphs"),
+        (setting_name("split", "test"), "split='test'", "--split test"),
+        (setting_name("trained", "lora", "--train lora"), "trained='lora'", "--train lora"),
     ],
 )
 def test_each_reader_sees_their_own_name(written: str, python: str, shell: str) -> None:
@@ -22,6 +22,6 @@ def test_each_reader_sees_their_own_name(written: str, python: str, shell: str) 
 
 
 def test_foreign_text_is_still_spelled_out() -> None:
-    error = BertsmithError(f"\x1b[31m: use {setting('out')}")
+    error = BertsmithError(f"\x1b[31m: use {setting_name('out')}")
     assert str(error) == r"\x1b[31m: use out"
     assert error.for_command_line() == r"\x1b[31m: use --out"

@@ -24,14 +24,8 @@ class BertsmithError(Exception):
         return printable(SETTING.sub(r"\1", super().__str__()))
 
 
-class SettingError(BertsmithError):
-    """A value that a setting cannot have. The message begins with the setting's name in Python,
-    for which the command line writes the option.
-    """
-
-
-def setting(name: str, value: Any = None, option: str = "") -> str:
-    """A setting in the message of a BertsmithError.
+def setting_name(name: str, value: Any = None, option: str = "") -> str:
+    """The name of a setting in the message of a BertsmithError.
 
     Python shows `overwrite=True`, the command line `--overwrite`. `option` is what the command
     line shows where that does not follow from the name.
@@ -41,6 +35,9 @@ def setting(name: str, value: Any = None, option: str = "") -> str:
         option = f"--no-{words}" if value is False else f"--{words}"
         option += "" if value is None or isinstance(value, bool) else f" {value}"
     return f"\x02{option}\x1f{name}{'' if value is None else f'={value!r}'}\x03"
+
+
+setting = setting_name
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

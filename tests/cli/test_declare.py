@@ -11,7 +11,7 @@ import bertsmith as bs
 from bertsmith.cli.declare import option, options_of, takes
 from bertsmith.compare import compare
 from bertsmith.corpus import prepare
-from bertsmith.errors import SettingError
+from bertsmith.errors import BertsmithError
 from bertsmith.finetuning import RunSettings
 from bertsmith.settings import declared, picked, setting
 from bertsmith.settings.comparing import ComparisonSettings
@@ -97,9 +97,9 @@ def test_settings_are_picked_and_checked() -> None:
     given = {"heat": 200, "kind": "cake", "name": "rye"}
     assert picked(Baking, given) == Baking(heat=200, kind="cake")
     assert given == {"name": "rye"}
-    with pytest.raises(SettingError, match="kind must be bread or cake, not 'pie'"):
+    with pytest.raises(BertsmithError, match="kind must be bread or cake, not 'pie'"):
         picked(Baking, {"kind": "pie"})
-    with pytest.raises(SettingError, match="heat is 500, not a number from 50 to 300"):
+    with pytest.raises(BertsmithError, match="heat is 500, not a number from 50 to 300"):
         picked(Baking, {"heat": 500})
 
 
@@ -111,5 +111,5 @@ def test_mistakes_name_the_option_on_the_command_line(
     shown = shell(*words, "--held-out", "1")
     assert shown.status == 2
     assert shown.err == "bertsmith: --held-out must be at least 0 and less than 1, not 1.0\n"
-    with pytest.raises(SettingError, match="held_out must be at least 0"):
+    with pytest.raises(BertsmithError, match="held_out must be at least 0"):
         prepare([tmp_path / "a.txt"], model, tmp_path / "out", held_out=1)

@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 from bertsmith import __version__
 from bertsmith.cli import options as shared
-from bertsmith.errors import BertsmithError, SettingError
+from bertsmith.errors import BertsmithError
 from bertsmith.files import cause
 
 # A full disk, a limit on the size of files, a quota, a broken device.
@@ -175,11 +175,6 @@ def main() -> None:
         status = 0 if type(sys.stdout).__name__ == "PacifyFlushWrapper" else stop.code
     except UsageError as error:
         status = _show_usage_error(error)
-    except SettingError as error:
-        name, _, rest = str(error).partition(" ")
-        option = f"--{name.replace('_', '-')}"
-        was_given = any(word.partition("=")[0] == option for word in sys.argv)
-        status = _say(f"{option} {rest}" if was_given else str(error))
     except BertsmithError as error:
         status = _say(error.for_command_line())
     except (typer.Abort, KeyboardInterrupt):

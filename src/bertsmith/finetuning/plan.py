@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bertsmith.errors import BertsmithError, SettingError
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.finetuning.average import EPOCHS, WeightSnapshots, averaged
 from bertsmith.finetuning.calibrate import CalibrationOptions, calibrate
 from bertsmith.finetuning.defaults import learned_from
@@ -104,7 +104,9 @@ def logs_of(log: LoggerNames, out: str | Path | None) -> Path | None:
     """The folder of loggers' files, beside an output directory; the loggers are checked."""
     check_loggers(log)
     if log and out is None:
-        raise SettingError("loggers keep files beside the model: give it a place with out")
+        raise BertsmithError(
+            f"loggers keep files beside the model: give it a place with {setting_name('out')}"
+        )
     place = Path(os.path.realpath(out or "."))
     return place.with_name(place.name + LOGS) if log else None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoint import built_in
-from bertsmith.errors import BertsmithError, SettingError
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.finetuning.auto import Chosen, ModelSelection, auto_notes
 from bertsmith.finetuning.average import sentence
 from bertsmith.finetuning.calibrate import CalibrationOptions, reserved_rows
@@ -132,7 +132,8 @@ def finetune(
     )
     grid = _grid(splits, settings, trials) if trials.sweep else ()
     if adapter and settings.trained != "lora":
-        raise SettingError("adapter stores what LoRA trains, and this run does not use LoRA")
+        name = setting_name("adapter")
+        raise BertsmithError(f"{name} stores what LoRA trains, and this run does not use LoRA")
     plan = TrainingPlan(
         model,
         splits,

@@ -7,9 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from bertsmith.errors import BertsmithError, SettingError, nearest
+from bertsmith.errors import BertsmithError, nearest, setting_name
 from bertsmith.files import one_line
 from bertsmith.numbers import shown
+from bertsmith.settings import name_of
 from bertsmith.settings.finetuning import FinetuningSettings
 from bertsmith.tasks.registry import TASKS, task_named
 from bertsmith.tasks.training import TASK_OPTIONS
@@ -56,7 +57,8 @@ def settings_for(task: str, usual: Mapping[str, Any] = {}, /, **given: Any) -> R
     for name in set(TASK_OPTIONS) - kind.options:
         if getattr(settings, name) != RunSettings.model_fields[name].default:
             tasks = [one.name for one in TASKS.values() if name in one.options]
-            raise SettingError(f"{name} has no effect on {task}; it is for {_listed(tasks)}")
+            option = name_of(FinetuningSettings, name)
+            raise BertsmithError(f"{option} has no effect on {task}; it is for {_listed(tasks)}")
     return settings
 
 
@@ -67,10 +69,11 @@ def checked(values: Mapping[str, Any]) -> RunSettings:
     except ValidationError as error:
         raise _complaint(error) from error
     if settings.trained != "all" and (settings.freeze != "none" or settings.reinitialise):
-        name = "freeze" if settings.freeze != "none" else "reinitialise"
-        raise SettingError(f"{name} is for training all parameters, not {settings.trained}")
+        name = setting_name("freeze" if settings.freeze != "none" else "reinitialise")
+        raise BertsmithError(f"{name} is for training all parameters, not {settings.trained}")
     if settings.matrix_learning_rate and settings.optimizer != "muon":
-        raise SettingError("matrix_learning_rate is for the optimizer muon, not adamw")
+        name = setting_name("matrix_learning_rate")
+        raise BertsmithError(f"{name} is for the optimizer muon, not adamw")
     return settings
 
 
@@ -83,7 +86,8 @@ def _complaint(error: ValidationError) -> BertsmithError:
         known = "" if near else f"; known: {', '.join(RunSettings.model_fields)}"
         return BertsmithError(one_line(f"unknown setting {name!r}{near}{known}"))
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return SettingError(one_line(f"{name} {message}, not {shown(first['input'])}"))
+    mistake = one_line(f"{message}, not {shown(first['input'])}")
+    return BertsmithError(f"{name_of(FinetuningSettings, name)} {mistake}")
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -109,4 +113,4 @@ def spoken(settings: Mapping[str, Any]) -> str:
 def check_seeds(seeds: int) -> None:
     """Refuse to train less than once, or without end."""
     if isinstance(seeds, bool) or not isinstance(seeds, int) or not 1 <= seeds <= 1000:
-        raise SettingError(f"seeds must be from 1 to 1000, not {shown(seeds)}")
+        raise BertsmithError(f"{setting_name('seeds')} must be from 1 to 1000, not {shown(seeds)}")

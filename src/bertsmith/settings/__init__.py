@@ -9,7 +9,7 @@ from dataclasses import Field, field
 from inspect import Parameter, signature
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from bertsmith.errors import BertsmithError, SettingError
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.numbers import real_number
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -34,6 +34,12 @@ def declared(owner: type) -> dict[str, Field[Any]]:
         for name, one in fields.items()
         if isinstance(one, Field) and "description" in one.metadata
     }
+
+
+def name_of(settings: type, name: str) -> str:
+    """The name of a class's setting, as messages show it."""
+    option = declared(settings)[name].metadata.get("option", "")
+    return setting_name(name, option=option.partition("/")[0])
 
 
 def taking(settings: type, usual: Any = ...) -> Callable[[Function], Function]:
@@ -66,15 +72,14 @@ def picked(settings: type[Settings], given: dict[str, Any]) -> Settings:
     fields, kinds = declared(settings), get_type_hints(settings)
     values = {name: given.pop(name) for name in fields if name in given}
     for name, value in values.items():
+        about = fields[name].metadata
         sides = (kinds[name], *get_args(kinds[name]))
         choices = next((get_args(one) for one in sides if get_origin(one) is Literal), ())
         if choices and value not in (*choices, fields[name].default):
-            raise SettingError(f"{name} must be {' or '.join(choices)}, not {value!r:.40}")
-        about = fields[name].metadata
+            raise BertsmithError(
+                f"{name_of(settings, name)} must be {' or '.join(choices)}, not {value!r:.40}"
+            )
         bounds = {side: about[key] for key, side in (("ge", "low"), ("le", "high")) if key in about}
-        try:
-            if bounds and not (value is None and fields[name].default is None):
-                real_number(value, name, **bounds)
-        except BertsmithError as error:
-            raise SettingError(str(error)) from None
+        if bounds and not (value is None and fields[name].default is None):
+            real_number(value, name_of(settings, name), **bounds)
     return settings(**values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bertsmith.errors import BertsmithError, SettingError
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.settings import setting
 
 DOCUMENTS = ("blank-lines", "files")
@@ -43,32 +43,34 @@ class CorpusSettings:
 
     def check(self) -> None:
         """Raise an error for invalid values."""
-        if self.documents not in DOCUMENTS:
-            raise SettingError(f"documents can be {' or '.join(DOCUMENTS)}, not {self.documents!r}")
-        if self.duplicates is not None and self.duplicates not in DUPLICATES:
-            raise SettingError(
-                f"duplicates can be {' or '.join(DUPLICATES)}, not {self.duplicates!r}"
-            )
-        if self.contaminated not in CONTAMINATED:
-            raise SettingError(
-                f"contaminated can be {' or '.join(CONTAMINATED)}, not {self.contaminated!r}"
-            )
-        if not 5 <= self.overlap <= 100:
-            raise SettingError(f"overlap must be from 5 to 100 words, not {self.overlap}")
-        if not 0 <= self.held_out < 1:
-            raise SettingError(f"held_out must be at least 0 and less than 1, not {self.held_out}")
-        if not 0.5 <= self.similarity <= 1:
-            raise SettingError(f"similarity must be from 0.5 to 1, not {self.similarity}")
-        if self.min_length < 0:
-            raise SettingError(f"min_length must be at least 0, not {self.min_length}")
+        choices = {
+            "documents": DOCUMENTS,
+            "duplicates": (None, *DUPLICATES),
+            "contaminated": CONTAMINATED,
+        }
+        for name, known in choices.items():
+            if (value := getattr(self, name)) not in known:
+                words = " or ".join(filter(None, known))
+                raise BertsmithError(f"{setting_name(name)} can be {words}, not {value!r}")
+        self._check_ranges(
+            overlap=(5 <= self.overlap <= 100, "from 5 to 100 words"),
+            held_out=(0 <= self.held_out < 1, "at least 0 and less than 1"),
+            similarity=(0.5 <= self.similarity <= 1, "from 0.5 to 1"),
+            min_length=(self.min_length >= 0, "at least 0"),
+            seed=(0 <= self.seed < 1 << 64, "at least 0 and less than 2 ** 64"),
+        )
         if self.max_length is not None and self.max_length < max(1, self.min_length):
             raise BertsmithError(
                 f"no document has {self.min_length} to {self.max_length} characters"
             )
-        if not 0 <= self.seed < 1 << 64:
-            raise SettingError(f"seed must be at least 0 and less than 2 ** 64, not {self.seed}")
         if self.piece_bytes < 1 or self.shard_tokens < 1:
             raise BertsmithError("pieces and shards must hold at least one byte and one token")
+
+    def _check_ranges(self, **ranges: tuple[bool, str]) -> None:
+        for name, (valid, values) in ranges.items():
+            if not valid:
+                value = getattr(self, name)
+                raise BertsmithError(f"{setting_name(name)} must be {values}, not {value}")
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ class Ranks:
             try:
                 result = job()
             except BertsmithError as error:
-                fault = str(error)
+                fault = error.args[0]
         result, fault = self.broadcast((result, fault))
         if fault:
             raise BertsmithError(fault)

@@ -14,7 +14,7 @@ import torch
 
 from bertsmith.checkpoint import Sentence, save
 from bertsmith.corpus import Corpus, Mixture
-from bertsmith.errors import BertsmithError, SettingError
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.examples import Examples
 from bertsmith.examples.draw import Numbers
 from bertsmith.examples.loader import StepRequest
@@ -130,10 +130,12 @@ def _asked(
         recipe = load_recipe(recipe)
     if branch is None:
         if recipe is None or cool_down is not None:
-            raise SettingError("name a recipe" if recipe is None else "cool_down needs a branch")
+            cool = f"{setting_name('cool_down')} needs a {setting_name('branch')}"
+            raise BertsmithError("name a recipe" if recipe is None else cool)
         return recipe, None
     if resume:
-        raise SettingError("resume continues the run in its folder: leave out branch")
+        resumed, branched = setting_name("resume"), setting_name("branch")
+        raise BertsmithError(f"{resumed} continues the run in its folder: leave out {branched}")
     origin = find_branch(branch)
     return branch_recipe(recipe, origin, cool_down), origin
 

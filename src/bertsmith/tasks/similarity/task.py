@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bertsmith.batch import Batch
 from bertsmith.checkpoint import Checkpoint, Sentence
-from bertsmith.errors import BertsmithError, SettingError, setting
+from bertsmith.errors import BertsmithError, setting, setting_name
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.numbers import number_scores
 from bertsmith.model import Model
@@ -219,7 +219,8 @@ def widths_of(text: str) -> list[int]:
     except ValueError:
         widths = [0]
     if widths and widths[0] < 1:
-        raise SettingError(f"matryoshka must be widths such as 64,128,256, not {text[:60]!r}")
+        name = setting_name("matryoshka")
+        raise BertsmithError(f"{name} must be widths such as 64,128,256, not {text[:60]!r}")
     return widths
 
 
