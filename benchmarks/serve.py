@@ -145,7 +145,7 @@ def paced(model: str, port: int) -> None:
     import bertsmith as bs
     from bertsmith.batch import Batch
     from bertsmith.model import Hidden
-    from bertsmith.serve import Settings, batcher
+    from bertsmith.serve import ServingSettings, batcher
     from bertsmith.serve.app import host
     from bertsmith.serve.metrics import Metrics
     from bertsmith.serve.models import Launcher, Models
@@ -161,7 +161,7 @@ def paced(model: str, port: int) -> None:
         return Hidden(states, states, context), batch  # type: ignore[arg-type]
 
     batcher.encode = encode  # type: ignore[assignment]
-    short = Settings(queue_batches=1)
+    short = ServingSettings(queue_batches=1)
     launcher = Launcher(Metrics())
     service = ModelService(Models([launcher.launch("paced", bert, short)]), short, launcher.metrics)
     serve(lambda state: host(service, None, state), listen("127.0.0.1", port))

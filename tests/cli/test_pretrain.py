@@ -43,7 +43,7 @@ def test_a_run_from_the_command_line(corpus: Path, tmp_path: Path, run: Run) -> 
     assert found["steps"] == 3
     assert "step      1" in shown.err  # lines where there is no terminal
     assert (tmp_path / "run" / "model" / "config.json").exists()
-    with pytest.raises(BertsmithError, match="--resume continues it"):
+    with pytest.raises(BertsmithError, match="resume=True continues it"):
         run("pretrain", *given)
     resumed = run("pretrain", *given, "--resume", "--view", "none")
     assert resumed.status == 0
@@ -61,7 +61,7 @@ def test_a_run_from_the_command_line(corpus: Path, tmp_path: Path, run: Run) -> 
     ("words", "fault"),
     [
         (["pretrain", "tiny-brt", "--out", "run"], "did you mean tiny-bert?"),
-        (["pretrain", "tiny-bert", "--out", "run"], "no corpus: give --data"),
+        (["pretrain", "tiny-bert", "--out", "run"], "no corpus: give data.corpus"),
         (["pretrain", "tiny-bert", "--out", "run", "--data", "nowhere"], "nowhere"),
         (["pretrain", "tiny-bert", "--out", "run", "--set", "train.steps"], "should look like"),
         (["pretrain", "tiny-bert", "--out", "run", "--resume"], "no run to resume"),
@@ -130,5 +130,5 @@ def test_a_stopped_run_says_so(number: int, corpus: Path, tmp_path: Path) -> Non
     process.send_signal(number)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    assert "--resume continues" in error
+    assert "resume continues it" in error
     assert "Traceback" not in error

@@ -22,8 +22,7 @@ from bertsmith.serve.gate import State
 from bertsmith.serve.labelling import labelling_app
 from bertsmith.serve.run import config, listen
 from bertsmith.settings.labelling import LabellingSettings
-from bertsmith.settings.serving import LOOPBACK
-from bertsmith.settings.serving import Settings as Serving
+from bertsmith.settings.serving import LOOPBACK, ServingSettings
 
 TEXTS = [{"text": f"message {number}"} for number in range(12)]
 
@@ -41,7 +40,7 @@ def served(
     """A session behind a server in a thread."""
     settings = LabellingSettings(**{"order": "random", "held_out": 0.0, **more})
     with labelling(data, out, task=task, labels=labels, settings=settings) as session:
-        app = labelling_app(session, Serving(hosts=LOOPBACK), State())
+        app = labelling_app(session, ServingSettings(hosts=LOOPBACK), State())
         listener = listen("127.0.0.1", 0)
         server = uvicorn.Server(config(app, "error"))
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)

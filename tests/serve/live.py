@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from bertsmith import Bert, create
-from bertsmith.serve import Settings
+from bertsmith.serve import ServingSettings
 from bertsmith.serve.access import Key
 from bertsmith.serve.app import host
 from bertsmith.serve.gate import State
@@ -44,7 +44,7 @@ def tiny(heads: tuple[str, ...] = ALL, seed: int = 0, **settings: Any) -> Bert:
 
 def create_app(
     models: Mapping[str, Bert],
-    settings: Settings | None = None,
+    settings: ServingSettings | None = None,
     *,
     index: SearchIndex | None = None,
     state: State | None = None,
@@ -56,7 +56,7 @@ def create_app(
 
     `originals` are float32 models beside those in int8, for `settings.canary`.
     """
-    chosen, launcher = settings or Settings(), Launcher(Metrics())
+    chosen, launcher = settings or ServingSettings(), Launcher(Metrics())
     served = [
         launcher.launch(name, bert, chosen, (originals or {}).get(name))
         for name, bert in models.items()
@@ -68,7 +68,7 @@ def create_app(
 
 @contextmanager
 def serving(
-    models: dict[str, Bert], settings: Settings | None = None, **more: Any
+    models: dict[str, Bert], settings: ServingSettings | None = None, **more: Any
 ) -> Iterator[httpx.Client]:
     """A client of a server on a free port of this machine."""
     app = create_app(models, settings, **more)

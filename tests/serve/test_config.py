@@ -9,7 +9,7 @@ import pytest
 
 from bertsmith import Bert
 from bertsmith.errors import BertsmithError
-from bertsmith.serve import Settings
+from bertsmith.serve import ServingSettings
 from bertsmith.serve.access import Key
 from bertsmith.serve.config import overridden, plan_of, read_configuration
 from bertsmith.settings.serving import Listening
@@ -44,7 +44,9 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     content = read_configuration(tmp_path / "site.toml")
     server = Listening(**overridden(content.server, {"port": 8080, "host": "::1"}, Listening))
     assert (server.port, server.host, server.workers) == (9000, "::1", 1)
-    limits = Settings(**overridden(content.limits, {"timeout": 60.0, "max_inputs": 3}, Settings))
+    limits = ServingSettings(
+        **overridden(content.limits, {"timeout": 60.0, "max_inputs": 3}, ServingSettings)
+    )
     assert (limits.timeout, limits.max_inputs) == (5, 3)
     plan = plan_of(content, tmp_path, limits, {"other": "place"}, {"dtype": "float32"})
     assert list(plan.models) == ["other", "topics", "topics@2"]
@@ -87,7 +89,7 @@ def test_two_keys_of_one_name_and_no_models(tmp_path: Path) -> None:
     with pytest.raises(BertsmithError, match="two keys are named team"):
         read_configuration(tmp_path / "site.toml")
     with pytest.raises(BertsmithError, match="names no models"):
-        plan_of(read_configuration(None), tmp_path, Settings(), {}, {})
+        plan_of(read_configuration(None), tmp_path, ServingSettings(), {}, {})
 
 
 def model_of(http: Any, name: str | None) -> str:
@@ -129,7 +131,7 @@ def test_any_model_name_if_told(bert: Bert) -> None:
     body = {"input": "a", "model": "text-embedding-ada-002"}
     with serving({"tiny": bert}) as http:
         assert http.post("/v1/embeddings", json=body).status_code == 404
-    with serving({"tiny": bert}, Settings(any_model_name=True)) as http:
+    with serving({"tiny": bert}, ServingSettings(any_model_name=True)) as http:
         assert http.post("/v1/embeddings", json=body).json()["model"] == "tiny"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import bertsmith as bs
 from bertsmith.metrics.drift import FEW, Figures, drift
-from bertsmith.serve import Settings
+from bertsmith.serve import ServingSettings
 from serve.live import serving, tiny
 
 
@@ -44,7 +44,7 @@ def test_figures_are_stored_by_finetune_and_compared_by_the_server(tmp_path: Pat
     assert sum(noted["labels"].values()) == 120
     bert = bs.load(tmp_path / "model")
     assert bert.checkpoint.notes["figures"] == noted  # also when it is saved again
-    settings = Settings(drift_limit=0.2, drift_examples=5)
+    settings = ServingSettings(drift_limit=0.2, drift_examples=5)
     with serving({"model": bert}, settings) as http:
         same = ask(http, texts)
         assert same["stored"] == noted

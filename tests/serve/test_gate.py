@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic_core import to_json
 
 from bertsmith import Bert
-from bertsmith.serve import Settings, route
+from bertsmith.serve import ServingSettings, route
 from serve.live import serving
 
 BAD: list[tuple[str, bytes, int]] = [
@@ -119,7 +119,7 @@ def test_no_body_breaks_the_server(http: httpx.Client, path: str, body: Any) -> 
 
 
 def test_limits(bert: Bert) -> None:
-    small = Settings(max_body=5000, max_inputs=3, max_characters=500, max_tokens=100)
+    small = ServingSettings(max_body=5000, max_inputs=3, max_characters=500, max_tokens=100)
     with serving({"tiny": bert}, small) as http:
         for body in ("x" * 6000, ["a"] * 4, "bees " * 101, ["bees " * 30] * 4, "b " * 120):
             response = http.post("/embed", json={"inputs": body})
@@ -146,7 +146,7 @@ def test_answers_are_bounded(http: httpx.Client) -> None:
 
 
 def test_a_key(bert: Bert) -> None:
-    with serving({"tiny": bert}, Settings(api_key="secret")) as http:
+    with serving({"tiny": bert}, ServingSettings(api_key="secret")) as http:
         for path in ("/health", "/live", "/ready", "/ping", "/metrics", "/"):
             assert http.get(path).status_code == 200
         for key in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"}):
@@ -159,13 +159,13 @@ def test_a_key(bert: Bert) -> None:
 
 
 def test_other_host_names_are_not_answered(bert: Bert) -> None:
-    with serving({"tiny": bert}, Settings(hosts=("127.0.0.1", "localhost"))) as http:
+    with serving({"tiny": bert}, ServingSettings(hosts=("127.0.0.1", "localhost"))) as http:
         assert http.get("/info").is_success
         assert http.get("/info", headers={"Host": "evil.example:80"}).status_code == 403
 
 
 def test_a_full_queue_is_429_at_once_with_retry_after(bert: Bert) -> None:
-    with serving({"tiny": bert}, Settings(batch_tokens=16, queue_batches=1)) as http:
+    with serving({"tiny": bert}, ServingSettings(batch_tokens=16, queue_batches=1)) as http:
         batcher = next(iter(http.app.state.service.models)).batcher  # type: ignore[attr-defined]
         batcher.waiting += 1000
         try:
@@ -181,7 +181,7 @@ def test_a_full_queue_is_429_at_once_with_retry_after(bert: Bert) -> None:
 
 
 def test_timeouts_and_clients_that_leave(bert: Bert) -> None:
-    with serving({"tiny": bert}, Settings(timeout=0.2)) as http:
+    with serving({"tiny": bert}, ServingSettings(timeout=0.2)) as http:
         batcher = next(iter(http.app.state.service.models)).batcher  # type: ignore[attr-defined]
         with batcher._turn:
             late = http.post("/embed", json={"inputs": "a"})
@@ -249,7 +249,7 @@ HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
 
 @pytest.mark.parametrize("sent", [b"", HEAD[:30], HEAD, HEAD + b"{"])
 def test_requests_that_do_not_arrive_are_given_up(bert: Bert, sent: bytes) -> None:
-    with serving({"tiny": bert}, Settings(timeout=0.3)) as http:
+    with serving({"tiny": bert}, ServingSettings(timeout=0.3)) as http:
         address = (http.base_url.host, http.base_url.port)
         with socket.create_connection(address, timeout=20) as client:
             client.sendall(sent)
@@ -261,7 +261,7 @@ def test_requests_that_do_not_arrive_are_given_up(bert: Bert, sent: bytes) -> No
 
 
 def test_a_request_that_trickles_in_is_given_up(bert: Bert) -> None:
-    with serving({"tiny": bert}, Settings(timeout=0.5)) as http:
+    with serving({"tiny": bert}, ServingSettings(timeout=0.5)) as http:
         address = (http.base_url.host, http.base_url.port)
         with socket.create_connection(address, timeout=20) as client:
             end = time.monotonic() + 20
@@ -286,14 +286,14 @@ def test_pages_of_other_sites_are_refused(http: httpx.Client, kind: str) -> None
 
 
 def test_pages_of_named_sites_are_answered(bert: Bert) -> None:
-    with serving({"tiny": bert}, Settings(hosts=("127.0.0.1", "good.example"))) as http:
+    with serving({"tiny": bert}, ServingSettings(hosts=("127.0.0.1", "good.example"))) as http:
         for origin, status in (("https://good.example", 200), ("https://bad.example", 403)):
             response = http.post("/embed", json={"inputs": "a"}, headers={"Origin": origin})
             assert response.status_code == status
 
 
 def test_the_documentation_is_open_and_asks_for_the_key(bert: Bert) -> None:
-    with serving({"tiny": bert}, Settings(api_key="secret")) as http:
+    with serving({"tiny": bert}, ServingSettings(api_key="secret")) as http:
         assert "swagger" in http.get("/docs").text
         schema = http.get("/openapi.json").json()
         assert schema["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
@@ -306,7 +306,7 @@ def test_the_documentation_is_open_and_asks_for_the_key(bert: Bert) -> None:
 
 
 def test_refusals_are_counted_by_route(bert: Bert) -> None:
-    with serving({"tiny": bert}, Settings(batch_tokens=16, queue_batches=1)) as http:
+    with serving({"tiny": bert}, ServingSettings(batch_tokens=16, queue_batches=1)) as http:
         batcher = next(iter(http.app.state.service.models)).batcher  # type: ignore[attr-defined]
         batcher.waiting += 1000
         try:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bertsmith import Bert
-from bertsmith.serve import Settings
+from bertsmith.serve import ServingSettings
 from bertsmith.serve.ids import NAME, cl100k
 from serve.live import serving, tiny
 
@@ -166,7 +166,7 @@ def test_names_that_clients_have_by_default(berts: dict[str, Bert]) -> None:
     expected = berts["vectors"].embed(TEXTS, normalise=True)
     for more in (
         {"aliases": {"text-embedding-ada-002": {"vectors": 1.0}}},
-        {"settings": Settings(any_model_name=True)},
+        {"settings": ServingSettings(any_model_name=True)},
     ):
         with serving(some, **more) as client:
             options = {"base_url": f"{str(client.base_url).rstrip('/')}/v1", "api_key": "none"}

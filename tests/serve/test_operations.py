@@ -22,7 +22,7 @@ import httpx
 import pytest
 
 from bertsmith import Bert
-from bertsmith.serve import Settings
+from bertsmith.serve import ServingSettings
 from bertsmith.serve.run import JsonLines, listen
 from bertsmith.serve.traces import Traces
 from serve.live import serving, tiny
@@ -46,7 +46,7 @@ def lines() -> Iterator[list[dict[str, Any]]]:
 
 def test_log_lines(bert: Bert) -> None:
     body = {"inputs": "a private text"}
-    with lines() as written, serving({"tiny@2": bert}, Settings(json_logs=True)) as http:
+    with lines() as written, serving({"tiny@2": bert}, ServingSettings(json_logs=True)) as http:
         http.post("/embed", json=body, headers={"X-Request-Id": "mine"})
         http.post("/embed", json={"inputs": 5})
         until(lambda: len(written) == 2)
@@ -62,7 +62,7 @@ def test_log_lines(bert: Bert) -> None:
 
 
 def test_texts_are_logged_if_told(bert: Bert) -> None:
-    settings = Settings(json_logs=True, log_texts=True)
+    settings = ServingSettings(json_logs=True, log_texts=True)
     with lines() as written, serving({"tiny": bert}, settings) as http:
         http.post("/embed", json={"inputs": ["one", "two"]})
         until(lambda: len(written) == 1)
@@ -87,7 +87,7 @@ def test_traces(bert: Bert) -> None:
     spans, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    with lines() as written, serving({"tiny": bert}, Settings(json_logs=True)) as http:
+    with lines() as written, serving({"tiny": bert}, ServingSettings(json_logs=True)) as http:
         http.app.state.admission.traces = Traces(provider)  # type: ignore[attr-defined]
         http.post("/embed", json={"inputs": "a"}, headers={"traceparent": parent})
         until(lambda: len(written) == 1)
@@ -123,7 +123,7 @@ def test_the_end_does_not_wait_for_a_collector(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_pages_of_named_origins_read_answers(bert: Bert) -> None:
-    with serving({"tiny": bert}, Settings(origins=("https://app.example",))) as http:
+    with serving({"tiny": bert}, ServingSettings(origins=("https://app.example",))) as http:
         ask = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
         ask["Access-Control-Request-Headers"] = "authorization,content-type"
         before = http.options("/embed", headers=ask)
@@ -140,7 +140,7 @@ def test_pages_of_named_origins_read_answers(bert: Bert) -> None:
 
 
 def test_a_client_that_does_not_read_its_answer_is_given_up(bert: Bert) -> None:
-    with serving({"tiny": bert}, Settings(timeout=1.0)) as http:
+    with serving({"tiny": bert}, ServingSettings(timeout=1.0)) as http:
         state = http.app.state.admission.state  # type: ignore[attr-defined]
         body = json.dumps({"inputs": "bees " * 20_000}).encode()  # 30 MB of vectors
         head = f"POST /embed_all HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -155,7 +155,7 @@ def test_a_client_that_does_not_read_its_answer_is_given_up(bert: Bert) -> None:
 
 
 def test_bodies_together_are_bounded(bert: Bert) -> None:
-    with serving({"tiny": bert}, Settings(max_body=1000)) as http:
+    with serving({"tiny": bert}, ServingSettings(max_body=1000)) as http:
         state = http.app.state.admission.state  # type: ignore[attr-defined]
         state.received = 32_000
         assert http.post("/embed", json={"inputs": "a"}).status_code == 429
@@ -316,7 +316,7 @@ def behind(name: str, bert: Bert, folder: Path, write: Callable[[int, int], list
     certificate(folder)
     with listen("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
-    trusts = Settings(json_logs=True, proxies=("127.0.0.1",), hosts=("127.0.0.1", name))
+    trusts = ServingSettings(json_logs=True, proxies=("127.0.0.1",), hosts=("127.0.0.1", name))
     with lines() as written, serving({"tiny": bert}, trusts) as http:
         # On Linux, all of 127.0.0.0/8 is this machine.
         address = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from bertsmith import Bert
-from bertsmith.serve import Settings
+from bertsmith.serve import ServingSettings
 from bertsmith.serve.protocol import parse
 from serve.live import serving
 
@@ -51,7 +51,7 @@ def full(http: httpx.Client) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def guarded(bert: Bert) -> Iterator[httpx.Client]:
-    with serving({"tiny": bert}, Settings(api_key="secret")) as http:
+    with serving({"tiny": bert}, ServingSettings(api_key="secret")) as http:
         http.headers["Authorization"] = "Bearer secret"
         yield http
 

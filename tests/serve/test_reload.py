@@ -15,7 +15,7 @@ import torch
 from bertsmith import load
 from bertsmith.checkpoint import Lora, attach, save_adapter
 from bertsmith.errors import BertsmithError
-from bertsmith.serve import Settings
+from bertsmith.serve import ServingSettings
 from bertsmith.serve.config import ModelSpec, ServerPlan
 from bertsmith.serve.gate import State
 from bertsmith.serve.reload import Site
@@ -32,7 +32,7 @@ class Files:
         self.folder, self.loaded = folder, 0
         tiny(HEADS).save(folder / "first")
         tiny(("tag",), seed=3).save(folder / "tagger")
-        self.plan = ServerPlan({"tiny": self.place("first")}, {}, Settings())
+        self.plan = ServerPlan({"tiny": self.place("first")}, {}, ServingSettings())
 
     def place(self, name: str) -> ModelSpec:
         return ModelSpec(path=str(self.folder / name), device="cpu")
@@ -71,7 +71,7 @@ def test_adapters_share_the_weights_of_their_model(files: Files) -> None:
         folder.mkdir()
         save_adapter(folder, bert.checkpoint, bert.tokenizer, bert.sentence, base, LORA)
         places[folder.name] = files.place(folder.name)
-    files.plan = ServerPlan(places, {}, Settings())
+    files.plan = ServerPlan(places, {}, ServingSettings())
 
     async def steps() -> None:
         site = files.site()
@@ -105,7 +105,7 @@ def test_models_come_and_go(files: Files) -> None:
             assert site.served["tiny"] is first  # kept, with its queue
             named = {"inputs": "a", "model": "tagger"}
             assert (await http.post("/tag", json=named)).json()["model"] == "tagger@2"
-            files.plan = files.plan._replace(models=more, settings=Settings(batch_tokens=7))
+            files.plan = files.plan._replace(models=more, settings=ServingSettings(batch_tokens=7))
             assert (await site.reload())["ended"] == ["tiny"]
             await site._ending
             assert not first.batcher.alive

@@ -210,9 +210,9 @@ def test_dialects_say_what_was_read(http: httpx.Client) -> None:
 
 
 def test_long_texts_can_be_refused(bert: Bert) -> None:
-    from bertsmith.serve import Settings
+    from bertsmith.serve import ServingSettings
 
-    with serving({"tiny": bert}, Settings(long="refuse")) as http:
+    with serving({"tiny": bert}, ServingSettings(long="refuse")) as http:
         refused = http.post("/embed", json={"inputs": "bees " * 90})
         assert refused.status_code == 422
         assert "tokens, but the model reads" in refused.json()["error"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bertsmith import Bert
-from bertsmith.serve import Settings, run
+from bertsmith.serve import ServingSettings, run
 from serve.live import create_app
 
 BODY = json.dumps({"inputs": "a text"}).encode()
@@ -41,7 +41,7 @@ class Live:
     """A server on the event loop of a test."""
 
     def __init__(self, bert: Bert, drain: float = 0.1) -> None:
-        self.app = create_app({"tiny": bert}, Settings(timeout=60))
+        self.app = create_app({"tiny": bert}, ServingSettings(timeout=60))
         self.listener = run.listen("127.0.0.1", 0)
         self.address = self.listener.getsockname()
         config = run.config(self.app, "error")

@@ -57,7 +57,7 @@ def test_every_recipe_keeps_ranks_busy_or_is_refused(name: str, ranks: int) -> N
     if ranks <= 8:
         assert not refused
     if refused:
-        assert re.search(r"--set (train|stages\.\d)\.(batch_tokens|ramp_from)=\d+, or \d+", refused)
+        assert re.search(r"use.* (train|stages\.\d)\.(batch_tokens|ramp_from)=\d+, or \d+", refused)
         return
     assert useful(recipe, ranks, short=0.0) >= LEAST
     if recipe.data.format != "joined":  # whose sequences are all full
@@ -71,7 +71,7 @@ def test_following_the_advice_helps(name: str, ranks: int) -> None:
     with_advice = planned(recipe, ranks)
     if not with_advice:
         return
-    changes = re.findall(r"--set ([\w.]+=\d+)", with_advice)
+    changes = re.findall(r"(?:train|stages)[\w.]+=\d+", with_advice)
     assert changes
     demand_busy(load_recipe(name, changes), ranks)
     fewer = re.search(r"or ([\d,]+) of the devices", with_advice)
@@ -89,7 +89,7 @@ def test_the_lengths_of_a_corpus_may_be_given() -> None:
 def test_a_batch_that_is_ramped_up_must_be_large_enough_from_the_start() -> None:
     changes = ["train.ramp_from=1024", "train.ramp_steps=10", "train.compile=false"]
     recipe = load_recipe("small-bert", changes)
-    with pytest.raises(BertsmithError, match=r"--set train\.ramp_from=\d+, or 8 of the devices"):
+    with pytest.raises(BertsmithError, match=r"use train\.ramp_from=\d+, or 8 of the devices"):
         demand_busy(recipe, 64)
 
 

@@ -304,7 +304,7 @@ def test_lora_is_merged_and_resumed(recipe: Make, tmp_path: Path) -> None:
     name = "bert.encoder.layer.1.attention.self.value.weight"
     assert torch.linalg.matrix_rank(after[name] - before[name], atol=1e-6) == 2
     for train, match in (
-        ({"trained": "lora"}, "continues a model: name it with --from"),
+        ({"trained": "lora"}, "continues a model: name it with model.start"),
         ({"trained": "lora", "freeze": "1"}, "continues a model"),
     ):
         with pytest.raises(BertsmithError, match=match):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.corpus import Corpus
-from bertsmith.objectives.contrastive import Texts
+from bertsmith.objectives.contrastive import TextVectors
 from bertsmith.train import Recipe
 from bertsmith.train.building import built, examples_of
 from bertsmith.train.distributed import Ranks
@@ -71,7 +71,7 @@ def test_both_passes_draw_the_same_dropout(recipe: Callable[..., Recipe], prepar
     cached = {name: one.clone() for name, one in cached.items()}
     learner.zero_grad()
     torch.manual_seed(3)
-    texts = Texts(*map(torch.cat, zip(*(learner(one, None) for one in parts), strict=True)))
+    texts = TextVectors(*map(torch.cat, zip(*(learner(one, None) for one in parts), strict=True)))
     loss, correct = learner.objectives[0].losses(texts)
     (loss / len(texts.vectors)).backward()
     for name, parameter in learner.named_parameters():

@@ -151,9 +151,9 @@ def test_what_cannot_be_continued_is_one_line(store: Store, tokenizer: Tokenizer
             built(continued(name, short), tokenizer)
     with pytest.raises(BertsmithError, match="needs a model that was trained from left to right"):
         built(continued("tiny-bert-left-to-right", store("bert")), tokenizer)
-    with pytest.raises(BertsmithError, match="name it with --from"):
+    with pytest.raises(BertsmithError, match=r"name it with model.start, or a size"):
         built(load_recipe("adapt"), tokenizer)
-    with pytest.raises(BertsmithError, match=r"name it with --from$"):
+    with pytest.raises(BertsmithError, match=r"name it with model.start$"):
         built(load_recipe("bertsmith-small-replaced"), tokenizer)
     with pytest.raises(BertsmithError, match='"start" is the model that the run starts from'):
         built(load_recipe("tiny-electra", ["generator.model=start"]), tokenizer)

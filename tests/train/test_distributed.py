@@ -225,7 +225,7 @@ def test_a_recipe_that_leaves_ranks_idle_is_refused(
         "bertsmith.train.distributed.Ranks.process_group", lambda self: nullcontext()
     )
     monkeypatch.setenv("WORLD_SIZE", "64")
-    with pytest.raises(BertsmithError, match=r"64 devices .* --set train\.batch_tokens="):
+    with pytest.raises(BertsmithError, match=r"64 devices .* use train\.batch_tokens="):
         pretrain(plain, tmp_path / "run", show="none")
     assert not (tmp_path / "run").exists()
 

@@ -23,7 +23,7 @@ from bertsmith.train.optimizer import (
     newton_schulz_by_gram,
     optimizer_for,
 )
-from bertsmith.train.schedule import SCHEDULES, Shape, rate_at
+from bertsmith.train.schedule import SCHEDULES, rate_at
 
 
 def options(**changes: Any) -> Any:
@@ -287,22 +287,20 @@ def test_many_processes_give_the_weights_of_one(
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_schedules_rise_and_stay_in_bounds(name: str) -> None:
-    shape = Shape(warmup=0.1, decay=0.2)
-    rates = [rate_at(name, done / 1000, shape) for done in range(1001)]
+    rates = [rate_at(name, done / 1000, 0.1, 0.2) for done in range(1001)]
     assert rates[0] == 0
     assert rates[100] == pytest.approx(1.0)
     assert rates[:101] == sorted(rates[:101])
     assert rates[100:] == sorted(rates[100:], reverse=True)
     assert rates[-1] == pytest.approx(1.0 if name == "constant" else 0.0)
-    assert rate_at(name, 7.0, shape) == rates[-1]
+    assert rate_at(name, 7.0, 0.1, 0.2) == rates[-1]
 
 
 def test_schedules_at_known_places() -> None:
-    shape = Shape(warmup=0.1, decay=0.2)
-    assert rate_at("linear", 0.55, shape) == pytest.approx(0.5)
-    assert rate_at("cosine", 0.55, shape) == pytest.approx(0.5)
-    assert rate_at("stable", 0.79, shape) == 1.0
-    assert rate_at("stable", 0.85, shape) == pytest.approx(1 - math.sqrt(0.25))
+    assert rate_at("linear", 0.55, 0.1, 0.2) == pytest.approx(0.5)
+    assert rate_at("cosine", 0.55, 0.1, 0.2) == pytest.approx(0.5)
+    assert rate_at("stable", 0.79, 0.1, 0.2) == 1.0
+    assert rate_at("stable", 0.85, 0.1, 0.2) == pytest.approx(1 - math.sqrt(0.25))
 
 
 def test_what_may_not_reach_the_weights() -> None:

@@ -17,7 +17,7 @@ from bertsmith.train.averages import Averages
 from bertsmith.train.best import Best
 from bertsmith.train.folder import RunFolder
 from bertsmith.train.optimizer import optimizer_for
-from bertsmith.train.state import Checkpoints, Progress, Saved, TensorState
+from bertsmith.train.state import Checkpoints, RunProgress, Saved, TensorState
 
 
 def tensors(step: int) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def test_logs_are_cut_to_a_step(tmp_path: Path) -> None:
     before = (tmp_path / "log.jsonl").read_bytes().splitlines(keepends=True)
     with (tmp_path / "log.jsonl").open("ab") as stream:
         stream.write(b'{"step": 6, "lo')
-    assert folder.cut(Progress(step=3, evaluated=0)) == (NONE, [])
+    assert folder.cut(RunProgress(step=3, evaluated=0)) == (NONE, [])
     assert (tmp_path / "log.jsonl").read_bytes() == b"".join(before[:3])
     assert len((tmp_path / "timing.jsonl").read_text().splitlines()) == 3
     assert json.loads(before[0])["loss"] == 1.0
@@ -133,7 +133,7 @@ def test_an_evaluation_that_a_checkpoint_does_not_know_is_dropped(tmp_path: Path
     for step in (1, 2):
         folder.log({"step": step, "loss": 1.0}, {"step": step, "seconds": 1})
         folder.log({"step": step, "held_out_loss": 2.0}, {"step": step, "evaluated": True})
-    folder.cut(Progress(step=2, evaluated=1))
+    folder.cut(RunProgress(step=2, evaluated=1))
     rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [(row["step"], "loss" in row) for row in rows] == [(1, True), (1, False), (2, True)]
 
@@ -144,13 +144,13 @@ def test_a_damaged_line_takes_no_others_with_it(tmp_path: Path) -> None:
         folder.log({"step": step, "loss": 1.0}, {"step": step, "seconds": 1})
     lines = (tmp_path / "log.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "log.jsonl").write_bytes(lines[0] + b"\0\xff\n" + lines[2])
-    assert folder.cut(Progress(step=3, evaluated=0))[0] == dict.fromkeys(NONE, 1)
+    assert folder.cut(RunProgress(step=3, evaluated=0))[0] == dict.fromkeys(NONE, 1)
     assert (tmp_path / "log.jsonl").read_bytes() == lines[0] + lines[2]
 
 
 def test_a_folder_with_a_run_is_not_begun_anew(tmp_path: Path) -> None:
     RunFolder(tmp_path).make("")
-    with pytest.raises(BertsmithError, match="--resume continues it"):
+    with pytest.raises(BertsmithError, match="resume=True continues it"):
         RunFolder(tmp_path).make("")
     with pytest.raises(BertsmithError, match="no run"):
         RunFolder(tmp_path / "other").recipe()
@@ -179,7 +179,7 @@ def test_a_log_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BertsmithError, match=r"log.jsonl: cannot be written \(Is a directory\)"):
         folder.log({"step": 1}, {"step": 1})
     with pytest.raises(BertsmithError, match=r"log.jsonl: cannot be written"):
-        folder.cut(Progress())
+        folder.cut(RunProgress())
 
 
 @pytest.mark.parametrize("optimizer", ["lamb", "stable_adamw", "adamw", "sharded"])

@@ -273,7 +273,7 @@ def test_torchrun_resumes_its_own_run_after_a_machine_came_or_went(
     stopped_run(made, run, monkeypatch)
     for other in ("job-8", "none"):
         monkeypatch.setenv("TORCHELASTIC_RUN_ID", other)
-        with pytest.raises(BertsmithError, match="--resume continues it"):
+        with pytest.raises(BertsmithError, match="resume=True continues it"):
             pretrain(made, run, show="none")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job-7")
     found = pretrain(made, run, show="none")

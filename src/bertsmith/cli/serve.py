@@ -12,13 +12,13 @@ import typer
 from bertsmith.cli import options as shared
 from bertsmith.cli.declare import argument, option, options_of, takes
 from bertsmith.errors import BertsmithError
-from bertsmith.settings.serving import LOOPBACK, Listening, Settings
+from bertsmith.settings.serving import LOOPBACK, Listening, ServingSettings
 
 KEY = "BERTSMITH_API_KEY"
 
 
 @takes(options_of(Listening), "listening")
-@takes(options_of(Settings), "limits")
+@takes(options_of(ServingSettings), "limits")
 @takes(shared.LOADING, "loading")
 def serve(
     models: list[str] | None = argument(None, "Models, each as MODEL or NAME=MODEL."),
@@ -87,10 +87,10 @@ class ServerConfiguration:
         content = read_configuration(self.config)
         folder = Path() if self.config is None else self.config.parent
         place = Listening(**overridden(content.server, self.listening, Listening))
-        limits = overridden(content.limits, self.limits, Settings)
+        limits = overridden(content.limits, self.limits, ServingSettings)
         if limits["long"] not in ("window", "refuse"):
             raise BertsmithError(f"--long must be window or refuse, not {limits['long']!r}")
-        settings = Settings(
+        settings = ServingSettings(
             **limits,
             api_key=_key(place.api_key_file),
             hosts=_hosts(place.host, place.allow_host),
@@ -159,9 +159,9 @@ def address_of(listener: socket, host: str, scheme: str = "http") -> str:
     return f"{scheme}://{name}:{listener.getsockname()[1]}"
 
 
-def access(host: str, key_file: Path | None, allowed: list[str] | None) -> Settings:
+def access(host: str, key_file: Path | None, allowed: list[str] | None) -> ServingSettings:
     """The settings of a server without models: who may ask it."""
-    settings = Settings(api_key=_key(key_file), hosts=_hosts(host, allowed))
+    settings = ServingSettings(api_key=_key(key_file), hosts=_hosts(host, allowed))
     if settings.api_key is None and not _local(host):
         raise BertsmithError(f"everyone who can reach {host} could use it: add --api-key-file FILE")
     return settings

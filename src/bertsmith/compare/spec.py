@@ -12,8 +12,8 @@ from pydantic import Field, field_validator
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.train.recipe import (
     MOST_MINUTES,
-    Part,
     Recipe,
+    RecipePart,
     checked,
     load_recipe,
     load_values,
@@ -28,7 +28,7 @@ QUARTERS = (0.25, 0.5, 0.75, 1.0)  # of the budget, after which variants are eva
 Rate = Annotated[float, Field(ge=1e-9, le=1)]
 
 
-class BudgetPart(Part):
+class BudgetPart(RecipePart):
     """How much pre-training each variant gets. Several budgets are compared side by side."""
 
     tokens: int = Field(default=0, ge=0, le=10**15, description="tokens read in training")
@@ -47,7 +47,7 @@ class BudgetPart(Part):
         return tuple(kind for kind in BUDGETS if getattr(self, kind))
 
 
-class VariantPart(Part):
+class VariantPart(RecipePart):
     """One of the things compared: a recipe with changes, or a trained model."""
 
     recipe: str = Field(default="", description="a recipe by name or file")
@@ -60,7 +60,7 @@ class VariantPart(Part):
     )
 
 
-class TaskPart(Part):
+class TaskPart(RecipePart):
     """Labelled data that variants are fine-tuned and scored on."""
 
     data: str = Field(description="glue, conll, squad, or a folder or file of your own")
@@ -80,7 +80,7 @@ class TaskPart(Part):
     )
 
 
-class FinetunePart(Part):
+class FinetunePart(RecipePart):
     """How variants are fine-tuned."""
 
     seeds: int = Field(default=2, ge=1, le=100, description="for each pre-trained model")
@@ -111,7 +111,7 @@ class FinetunePart(Part):
         return tuple(sorted({*at, 1.0}))
 
 
-class Spec(Part):
+class Spec(RecipePart):
     """The settings of a comparison."""
 
     about: str = ""

@@ -17,9 +17,9 @@ from bertsmith.examples.loader import Loader
 from bertsmith.examples.masking import Masking
 from bertsmith.examples.mixture import MixedSource
 from bertsmith.examples.pairs import Pairs
-from bertsmith.examples.source import Sequences, Source
+from bertsmith.examples.source import SampleSource, Sequences
 from bertsmith.examples.spans import Spans
 
 __all__ = ["Crops", "Division", "Example", "Examples", "Loader", "Masking", "MixedSource"]
-__all__ += ["Pairs", "Sequences", "Source"]
+__all__ += ["Pairs", "SampleSource", "Sequences"]
 __all__ += ["Spans", "StepPlan", "divide"]

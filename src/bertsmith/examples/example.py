@@ -16,7 +16,7 @@ from bertsmith.examples.division import divide
 from bertsmith.examples.draw import Numbers
 from bertsmith.examples.masking import Masking
 from bertsmith.examples.mixture import MixturePlan
-from bertsmith.examples.source import Sequences, Source
+from bertsmith.examples.source import SampleSource, Sequences
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Examples:
     """
 
     def __init__(
-        self, source: Source, masking: Masking | None, segments: int = 2, fills: float = 1.0
+        self, source: SampleSource, masking: Masking | None, segments: int = 2, fills: float = 1.0
     ) -> None:
         self.source, self.masking, self.segments, self.fills = source, masking, segments, fills
         self.pad_id = source.tokenizer.pad_id or 0

@@ -24,7 +24,7 @@ def quick_switches() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-class Request(Protocol):
+class BatchRequest(Protocol):
     """What a step asks for: how its samples are divided over ranks, and batches of them."""
 
     def plan(self, position: int, ranks: int) -> StepPlan:
@@ -87,7 +87,7 @@ class Loader:
 
     def __init__(
         self,
-        request: Callable[[int], Request | None],
+        request: Callable[[int], BatchRequest | None],
         *,
         step: int = 0,
         position: int = 0,
@@ -134,13 +134,13 @@ class Loader:
         self.step, self.position = self.step + 1, plan.end
         return True
 
-    def _submit(self, request: Request, part: Any) -> Future[Any]:
+    def _submit(self, request: BatchRequest, part: Any) -> Future[Any]:
         if self.pool is not None:
             return self.pool.submit(self._make, request, part)
         future: Future[Any] = Future()
         future.set_result(self._make(request, part))
         return future
 
-    def _make(self, request: Request, part: Any) -> Any:
+    def _make(self, request: BatchRequest, part: Any) -> Any:
         example = request.make(part)
         return example.pinned() if self.pin else example

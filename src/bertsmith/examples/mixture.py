@@ -7,7 +7,7 @@ import numpy as np
 
 from bertsmith.corpus.mixture import Mixture
 from bertsmith.examples.draw import Numbers, shuffled
-from bertsmith.examples.source import Sequences, Source, ranges
+from bertsmith.examples.source import SampleSource, Sequences, ranges
 from bertsmith.ledger import Ledger
 
 FRACTION = 24  # bits of the share of a corpus: 6e-8, so small shares are exact too
@@ -33,7 +33,7 @@ class MixedSource:
     Corpora with longer samples get fewer of them, since the shares are those of tokens.
     """
 
-    def __init__(self, corpus: Mixture, sources: Sequence[Source], seed: int) -> None:
+    def __init__(self, corpus: Mixture, sources: Sequence[SampleSource], seed: int) -> None:
         self.corpus, self.sources, self.seed, first = corpus, sources, seed, sources[0]
         self.tokenizer, self.longest, self.group = corpus.tokenizer, first.longest, first.group
         self.ledger = Ledger()
@@ -97,7 +97,7 @@ class MixedSource:
         return drawn
 
 
-def mean_length(source: Source) -> float:
+def mean_length(source: SampleSource) -> float:
     """The mean length of a source's samples, with special tokens; of many or of whole epochs."""
     epochs = -(-MEASURED // source.count)
     samples = np.arange(source.count * epochs if epochs > 1 else MEASURED)

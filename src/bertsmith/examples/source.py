@@ -25,7 +25,7 @@ class Sequences(NamedTuple):
     pairs: Numbers | None = None  # (N, 2) int64: of crops, the pair and a digest of the text
 
 
-class Source(Protocol):
+class SampleSource(Protocol):
     """A source of samples. A plan describes what each sample contains; all its arrays are (N,)."""
 
     tokenizer: Tokenizer

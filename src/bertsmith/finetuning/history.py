@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from bertsmith.infer.run import bar_of
 from bertsmith.ledger import Ledger
-from bertsmith.train.state import Progress
+from bertsmith.train.state import RunProgress
 
 
 class TrainingCallback(Protocol):
@@ -97,7 +97,7 @@ class History:
         self.__dict__.update(kept)
         self.losses = [math.nan if loss is None else loss for loss in self.losses]
 
-    def cut(self, progress: Progress) -> tuple[dict[str, int], list[str]]:
+    def cut(self, progress: RunProgress) -> tuple[dict[str, int], list[str]]:
         """Do nothing: `restore` did it."""
         return {}, []
 

@@ -10,7 +10,7 @@ from bertsmith.objectives.contrastive import Contrastive
 from bertsmith.objectives.distilled import (
     TAUGHT,
     CosineStates,
-    Distilled,
+    DistillationObjective,
     Relations,
     SoftTargets,
     Teacher,
@@ -32,9 +32,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     )
 }
 
-__all__ = ["OBJECTIVES", "Contrastive", "EncoderPass", "FollowingTokens", "LossTerm"]
-__all__ += ["MaskedTokens"]
-__all__ += ["MultiObjective", "NextSentence", "Objective", "ReplacedTokens", "SentenceOrder"]
-__all__ += ["generator_config"]
-__all__ += ["CosineStates", "Distilled", "Relations", "SoftTargets", "Teacher", "check_teacher"]
-__all__ += ["TAUGHT"]
+__all__ = ["OBJECTIVES", "TAUGHT", "Contrastive", "CosineStates", "DistillationObjective"]
+__all__ += ["EncoderPass", "FollowingTokens", "LossTerm", "MaskedTokens", "MultiObjective"]
+__all__ += ["NextSentence", "Objective", "Relations", "ReplacedTokens", "SentenceOrder"]
+__all__ += ["SoftTargets", "Teacher", "check_teacher", "generator_config"]

@@ -11,12 +11,11 @@ from torch import Tensor
 
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
-from bertsmith.model import Model
 from bertsmith.model.pooling import mean
-from bertsmith.objectives.objective import EncoderPass, HeadPass, LossTerm, Objective
+from bertsmith.objectives.objective import EncoderPass, LossTerm, Objective
 
 
-class Texts(NamedTuple):
+class TextVectors(NamedTuple):
     """The texts that are compared with each other."""
 
     vectors: Tensor  # (N, D) float32
@@ -24,7 +23,7 @@ class Texts(NamedTuple):
     pairs: Tensor  # (N, 2) int64: the pair, and a digest of the text
 
 
-class Compared(NamedTuple):
+class ContrastiveLoss(NamedTuple):
     """The loss of a micro-batch's texts among all texts of a step."""
 
     sum: Tensor
@@ -32,7 +31,7 @@ class Compared(NamedTuple):
     gradient: Tensor  # (N, D) of the loss of all texts, with respect to the vectors of these
 
 
-Compare = Callable[[Texts], Compared]
+Compare = Callable[[TextVectors], ContrastiveLoss]
 
 
 class Contrastive(Objective):
@@ -43,7 +42,6 @@ class Contrastive(Objective):
     """
 
     name = "contrastive"
-    kind = ""  # trains the encoder, and no head of its own
     format = "crops"
     compares = True
 
@@ -55,30 +53,26 @@ class Contrastive(Objective):
         """Every text looks for its partner."""
         return {self.name: example.samples}
 
-    def passes(self, model: Model, tokens: int, sequences: int, masked: float) -> list[HeadPass]:
-        """The encoder alone."""
-        return [HeadPass(model, self.kind, 0)]
-
-    def texts(self, encoder_pass: EncoderPass, example: Example) -> Texts:
+    def texts(self, encoder_pass: EncoderPass, example: Example) -> TextVectors:
         """The texts of an example and their vectors."""
         if example.labels is None or example.pairs is None:
             raise BertsmithError(f"{self.name} needs pairs: set data.format to {self.format!r}")
         states = encoder_pass.hidden.last.float()
         vectors = F.normalize(mean(states, example.batch.layout)[: example.samples], dim=-1)
-        return Texts(vectors, example.labels, example.pairs)
+        return TextVectors(vectors, example.labels, example.pairs)
 
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
         """The loss of all texts; "correct" are those whose nearest text is their partner."""
         texts = self.texts(encoder_pass, example)
         if encoder_pass.compare is None:
             return [LossTerm(self.name, *self.losses(texts))]
-        found = encoder_pass.compare(texts)
+        loss = encoder_pass.compare(texts)
         # The loss of these texts, with the gradient of the loss of all.
-        linear = (texts.vectors * found.gradient).sum()
-        return [LossTerm(self.name, found.sum + linear - linear.detach(), found.correct)]
+        linear = (texts.vectors * loss.gradient).sum()
+        return [LossTerm(self.name, loss.sum + linear - linear.detach(), loss.correct)]
 
     def losses(
-        self, texts: Texts, first: int = 0, last: int | None = None
+        self, texts: TextVectors, first: int = 0, last: int | None = None
     ) -> tuple[Tensor, Tensor]:
         """The loss of the texts from `first` to `last` among all, and how many are correct."""
         vectors, documents, (pair, text) = texts.vectors, texts.documents, texts.pairs.unbind(1)

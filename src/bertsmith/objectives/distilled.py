@@ -1,7 +1,6 @@
 """Distillation from a frozen teacher: soft targets, directions of states, attention relations."""
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +13,7 @@ from bertsmith.model import Config, HeadConfig, Model
 from bertsmith.model.attention import AS_IT_IS
 from bertsmith.model.block import Block, ConvolutionBlock, PreNormBlock
 from bertsmith.objectives.masked import MaskedTokens
-from bertsmith.objectives.objective import EncoderPass, HeadPass, LossTerm, Objective
+from bertsmith.objectives.objective import EncoderPass, LossTerm, Objective
 
 
 class Teacher:
@@ -43,25 +42,19 @@ class Teacher:
         return self.last
 
 
-class Distilled(Objective):
+class DistillationObjective(Objective):
     """An objective with a teacher."""
-
-    kind: ClassVar[str] = ""  # trains the encoder without a head
 
     def __init__(self, teacher: Teacher) -> None:
         super().__init__()
         self.teacher = teacher
-
-    def passes(self, model: Model, tokens: int, sequences: int, masked: float) -> list[HeadPass]:
-        """The student's encoder; the teacher's own pass is not counted."""
-        return [HeadPass(model, self.kind, masked)]
 
     def counts(self, example: Example) -> dict[str, int]:
         """Every token counts, padding excluded."""
         return {self.name: example.tokens}
 
 
-class SoftTargets(Distilled):
+class SoftTargets(DistillationObjective):
     """The teacher's probabilities at masked tokens, at a temperature (DistilBERT)."""
 
     name = "soft_targets"
@@ -87,7 +80,7 @@ class SoftTargets(Distilled):
         return [LossTerm(self.name, loss, (student.argmax(-1) == goal.argmax(-1)).sum())]
 
 
-class CosineStates(Distilled):
+class CosineStates(DistillationObjective):
     """Cosine loss between final states of student and teacher (DistilBERT)."""
 
     name = "cosine"
@@ -100,7 +93,7 @@ class CosineStates(Distilled):
         return [LossTerm(self.name, (1 - near).sum(), near.detach().sum())]
 
 
-class Relations(Distilled):
+class Relations(DistillationObjective):
     """Self-attention relations of queries, keys and values in one layer (MiniLM-v2).
 
     Widths and numbers of heads may differ: vectors are split into `relation_heads` parts. The

@@ -1,14 +1,8 @@
 """Masked LM: predict masked tokens from both sides."""
 
 from bertsmith.examples import Example
-from bertsmith.model import Config, HeadConfig, Model
-from bertsmith.objectives.objective import (
-    EncoderPass,
-    HeadPass,
-    LossTerm,
-    Objective,
-    best_guesses,
-)
+from bertsmith.model import Config, HeadConfig
+from bertsmith.objectives.objective import EncoderPass, LossTerm, Objective, best_guesses
 
 
 class MaskedTokens(Objective):
@@ -27,10 +21,6 @@ class MaskedTokens(Objective):
     def counts(self, example: Example) -> dict[str, int]:
         """One prediction for each masked token."""
         return {self.name: len(example.rows)}
-
-    def passes(self, model: Model, tokens: int, sequences: int, masked: float) -> list[HeadPass]:
-        """The output layer on masked tokens."""
-        return [HeadPass(model, self.kind, masked)]
 
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
         """The loss; outside of training it also keeps the most probable tokens."""

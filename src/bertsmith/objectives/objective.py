@@ -68,7 +68,7 @@ class Objective(nn.Module):
     """A training objective. It may have modules, such as a generator."""
 
     name: ClassVar[str]
-    kind: ClassVar[str]  # the head it trains
+    kind: ClassVar[str] = ""  # the head it trains; "": the encoder alone
     reads_states: ClassVar[bool] = False  # whether it needs the states of every depth
     format: ClassVar[str] = ""  # the data.format it needs: "next", "order"; "" is any
     compares: ClassVar[bool] = False  # whether its loss compares all texts of a step
@@ -95,8 +95,11 @@ class Objective(nn.Module):
         raise NotImplementedError
 
     def passes(self, model: Model, tokens: int, sequences: int, masked: float) -> list[HeadPass]:
-        """The heads that it runs on a batch of so many tokens, sequences and masked tokens."""
-        raise NotImplementedError
+        """The heads that it runs on a batch of so many tokens, sequences and masked tokens.
+
+        By default its own head, on the masked tokens. The pass of a teacher is not counted.
+        """
+        return [HeadPass(model, self.kind, masked)]
 
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
         """The loss terms of an example."""

@@ -1,5 +1,5 @@
 """`bertsmith serve`: requests → token-budget batches → answers; a client; the playground."""
 
-from bertsmith.settings.serving import Settings
+from bertsmith.settings.serving import ServingSettings
 
-__all__ = ["Settings"]
+__all__ = ["ServingSettings"]

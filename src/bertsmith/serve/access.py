@@ -12,14 +12,14 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from bertsmith.serve.errors import ServeError
-from bertsmith.train.recipe import Part
+from bertsmith.train.recipe import RecipePart
 
 Scope = Literal["use", "search", "metrics", "admin"]
 ALL: tuple[Scope, ...] = ("use", "search", "metrics", "admin")
 Rate = Annotated[float, Field(gt=0)]
 
 
-class Key(Part):
+class Key(RecipePart):
     """An API key: the hash of its text, and what requests with it may do."""
 
     name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w.@ -]+$")]

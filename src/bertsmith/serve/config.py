@@ -12,11 +12,11 @@ from pydantic import BaseModel, BeforeValidator, Field, create_model
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.serve.access import Key
 from bertsmith.settings import declared
-from bertsmith.settings.serving import Listening, Settings
-from bertsmith.train.recipe import Part, parsed, read_toml, validated
+from bertsmith.settings.serving import Listening, ServingSettings
+from bertsmith.train.recipe import RecipePart, parsed, read_toml, validated
 
 
-class ModelSpec(Part):
+class ModelSpec(RecipePart):
     """The directory or name of a model, and how it is loaded."""
 
     path: Annotated[str, Field(min_length=1)]
@@ -35,11 +35,11 @@ def _table(settings: type) -> type[BaseModel]:
         )
         for name, field in declared(settings).items()
     }
-    return create_model(settings.__name__, __base__=Part, **keys)
+    return create_model(settings.__name__, __base__=RecipePart, **keys)
 
 
 Share = Annotated[float, Field(gt=0, le=1)]
-ServerTable, LimitsTable = _table(Listening), _table(Settings)
+ServerTable, LimitsTable = _table(Listening), _table(ServingSettings)
 
 
 def _path_alone(value: Any) -> Any:
@@ -50,7 +50,7 @@ def _one_model(value: Any) -> Any:
     return {value: 1.0} if isinstance(value, str) else value
 
 
-class Configuration(Part):
+class Configuration(RecipePart):
     """The tables of a configuration file; unknown keys are errors."""
 
     models: dict[str, Annotated[ModelSpec, BeforeValidator(_path_alone)]] = Field({})
@@ -65,7 +65,7 @@ class ServerPlan(NamedTuple):
 
     models: dict[str, ModelSpec]
     aliases: dict[str, dict[str, float]]
-    settings: Settings
+    settings: ServingSettings
     keys: tuple[Key, ...] = ()
 
 
@@ -93,7 +93,7 @@ def read_configuration(path: Path | None) -> Configuration:
 def plan_of(
     content: Configuration,
     folder: Path,
-    settings: Settings,
+    settings: ServingSettings,
     places: Mapping[str, str],
     loading: Mapping[str, Any],
 ) -> ServerPlan:

@@ -12,7 +12,7 @@ from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.drift import Figures, drift, predictions
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import ServedModel
-from bertsmith.settings.serving import Settings
+from bertsmith.settings.serving import ServingSettings
 
 SECONDS = 1.0  # between updates of the metrics
 
@@ -59,7 +59,7 @@ class ModelDrift:
 class Drift:
     """The drift of all models of a server."""
 
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, settings: ServingSettings, metrics: Metrics) -> None:
         self.settings, self.metrics = settings, metrics
         self.models: dict[str, ModelDrift] = {}
 

@@ -19,7 +19,7 @@ from bertsmith.serve.errors import Overloaded, ServeError, shape_of
 from bertsmith.serve.route import failure
 from bertsmith.serve.service import USAGE, ModelService, Usage
 from bertsmith.serve.traces import Traces
-from bertsmith.settings.serving import LOOPBACK, Settings
+from bertsmith.settings.serving import LOOPBACK, ServingSettings
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -82,7 +82,7 @@ class Admission:
 
     service: ModelService
     app: ASGIApp | None = None  # what answers, after a reload
-    settings: Settings
+    settings: ServingSettings
 
     def __init__(self, state: State) -> None:
         self.state = state

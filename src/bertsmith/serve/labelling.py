@@ -18,7 +18,7 @@ from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Models
 from bertsmith.serve.route import Body, JsonRoute
 from bertsmith.serve.service import ModelService
-from bertsmith.settings.serving import Settings
+from bertsmith.settings.serving import ServingSettings
 
 ABOUT = ("asks", "named", "several", "overlap", "at")  # what the page knows of a form
 
@@ -48,7 +48,7 @@ class Guidelines(Event):
     text: Annotated[str, Field(max_length=20_000)]
 
 
-def labelling_app(session: Session, settings: Settings, state: State) -> FastAPI:
+def labelling_app(session: Session, settings: ServingSettings, state: State) -> FastAPI:
     """Return the page of a session as an ASGI application."""
     app = FastAPI(title="bertsmith label", version=__version__, docs_url=None, redoc_url=None)
     app.state.admission = Admission(state)

@@ -19,7 +19,7 @@ from bertsmith.ledger import Ledger
 from bertsmith.serve.batcher import Batcher, Canary
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.metrics import Metrics
-from bertsmith.settings.serving import Settings
+from bertsmith.settings.serving import ServingSettings
 from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.registry import USES, task_of
 from bertsmith.tasks.task import Task
@@ -123,7 +123,7 @@ class ServedModel:
         }
 
 
-def limits(settings: Settings) -> dict[str, Any]:
+def limits(settings: ServingSettings) -> dict[str, Any]:
     """What the settings say about the queue of each model."""
     return {
         "budget": settings.batch_tokens,
@@ -144,7 +144,7 @@ class Launcher:
         self,
         name: str,
         bert: LoadedModel,
-        settings: Settings,
+        settings: ServingSettings,
         original: LoadedModel | None = None,
         sha: str | None = None,
         spec: Any = None,

@@ -25,7 +25,7 @@ from bertsmith.serve.ids import ids_to_text
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Models, ServedModel
 from bertsmith.serve.read import Spans, read_spans
-from bertsmith.settings.serving import Settings
+from bertsmith.settings.serving import ServingSettings
 from bertsmith.tasks.embedding import EmbedRequest, Vectors, unit_vectors
 from bertsmith.tasks.registry import USES
 from bertsmith.tasks.use import Call, RequestBody
@@ -82,7 +82,7 @@ class ModelService:
     """All models, with the operations that routes share."""
 
     def __init__(
-        self, models: Models, settings: Settings, metrics: Metrics, keys: Sequence[Key] = ()
+        self, models: Models, settings: ServingSettings, metrics: Metrics, keys: Sequence[Key] = ()
     ) -> None:
         own = [Key.of(settings.api_key)] if settings.api_key else []
         self.keys = [*keys, *own]  # without any, everyone may ask

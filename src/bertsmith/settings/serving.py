@@ -11,7 +11,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")  # names of this machine
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServingSettings:
     """Settings of a server: limits, timeouts and access."""
 
     # bitwise equal results at any load: windows are encoded one by one

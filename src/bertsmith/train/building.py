@@ -19,15 +19,15 @@ from bertsmith.checkpoint.names import Translation
 from bertsmith.checkpoint.read import dropout_keys
 from bertsmith.corpus import Corpus, Manifest, Mixture
 from bertsmith.corpus.unigram import token_counts
-from bertsmith.errors import BertsmithError, nearest
-from bertsmith.examples import Crops, Examples, Masking, MixedSource, Pairs, Source, Spans
+from bertsmith.errors import BertsmithError, nearest, setting_name
+from bertsmith.examples import Crops, Examples, Masking, MixedSource, Pairs, SampleSource, Spans
 from bertsmith.families import Family, family_of, preset
 from bertsmith.model import Config, Model, build, build_head, initialise
 from bertsmith.objectives import (
     OBJECTIVES,
     TAUGHT,
     Contrastive,
-    Distilled,
+    DistillationObjective,
     MaskedTokens,
     MultiObjective,
     Objective,
@@ -39,7 +39,7 @@ from bertsmith.objectives import (
 from bertsmith.objectives.following import NOT_CAUSAL
 from bertsmith.tokenizer import Tokenizer
 from bertsmith.train.activations import freeze, train_biases
-from bertsmith.train.recipe import ModelPart, Recipe
+from bertsmith.train.recipe import START, ModelPart, Recipe, change_name
 
 Known = dict[str, Any]
 SPELLED = 0.9  # similarity of two keys from which one is taken for a misspelling of the other
@@ -87,44 +87,41 @@ def built(
     deviation, seed = config.initial_deviation, recipe.train.seed
     extra = tuple(kind for kind in kinds if kind not in model.heads)
     for objective in objectives:
-        if objective.kind and objective.kind not in model.heads:
-            head = objective.head(config)
+        if (kind := objective.kind) and kind not in model.heads:
             with torch.device(device):
-                model.heads[objective.kind] = build_head(config, model.encoder, head)
-            own = [
-                f"heads.{objective.kind}.{n}"
-                for n, _ in model.heads[objective.kind].named_parameters()
-            ]
+                head = build_head(config, model.encoder, objective.head(config))
+            model.heads[kind] = head
+            own = {f"heads.{kind}.{name}" for name, _ in head.named_parameters()}
             tied = {"heads.masked_lm.output.weight"}
             if device != "meta":
                 random = torch.Generator(device).manual_seed(seed + 1)
-                initialise(model, deviation, random, only=set(own) - tied)
+                initialise(model, deviation, random, only=own - tied)
     made: list[Objective] = []
     generator = None
     teacher = _teacher(recipe, tokenizer, config)
     for objective in objectives:
-        if objective is ReplacedTokens and recipe.generator.model:
-            frozen = _frozen_generator(recipe, tokenizer)
+        if objective is ReplacedTokens:
             part = recipe.generator
+            if part.model:
+                small = _frozen_generator(recipe, tokenizer)
+            else:
+                shape = generator_config(config, part.width, part.depth)
+                with torch.device(device):
+                    small = build(shape)
+                if device != "meta":
+                    initialise(small, deviation, torch.Generator(device).manual_seed(seed + 2))
+                generator = _stored_generator(checkpoint, shape, small)
             made.append(
                 ReplacedTokens(
-                    model, frozen, fills=part.fills, frozen=True, temperature=part.temperature
+                    model,
+                    small,
+                    part.sharing,
+                    part.fills,
+                    frozen=bool(part.model),
+                    temperature=part.temperature,
                 )
             )
-        elif objective is ReplacedTokens:
-            shape = recipe.generator
-            small = generator_config(config, shape.width, shape.depth)
-            with torch.device(device):
-                guessing = build(small)
-            if device != "meta":
-                initialise(guessing, deviation, torch.Generator(device).manual_seed(seed + 2))
-            made.append(
-                ReplacedTokens(
-                    model, guessing, shape.sharing, shape.fills, temperature=shape.temperature
-                )
-            )
-            generator = _stored_generator(checkpoint, small, guessing)
-        elif issubclass(objective, Distilled):
+        elif issubclass(objective, DistillationObjective):
             made.append(objective(teacher))
         elif objective is Contrastive:
             made.append(Contrastive(recipe.contrastive.temperature))
@@ -191,7 +188,8 @@ def _frozen_generator(recipe: Recipe, tokenizer: Tokenizer) -> Model:
     name = recipe.model.start if recipe.generator.model == "start" else recipe.generator.model
     if not name:
         raise BertsmithError(
-            'generator.model = "start" is the model that the run starts from: name one with --from'
+            'generator.model = "start" is the model that the run starts from: name one with'
+            f" {START}"
         )
     checkpoint = _trained("generator", name, recipe, tokenizer)
     if "masked_lm" not in checkpoint.entries:
@@ -202,12 +200,8 @@ def _frozen_generator(recipe: Recipe, tokenizer: Tokenizer) -> Model:
 def _trained(role: str, name: str, recipe: Recipe, tokenizer: Tokenizer) -> Checkpoint:
     """A trained model that reads the same batches: of the corpus's vocabulary, and long enough."""
     directory = locate(name)
-    known = isinstance(tokenizer, Tokenizer)  # of a plan there may be the size alone
-    if known and Tokenizer.load(directory).vocabulary() != tokenizer.vocabulary():
-        raise BertsmithError(
-            f"{name}: the {role}'s vocabulary is not the one that the corpus was prepared with;"
-            f" prepare the text with --tokenizer {name}"
-        )
+    if isinstance(tokenizer, Tokenizer):  # of a plan there may be the size alone
+        _demand_same_vocabulary(name, f"the {role}'s", directory, tokenizer)
     checkpoint = read(directory)
     longest = max(length for length, _, _ in recipe.lengths())
     if longest > checkpoint.config.max_length:
@@ -216,6 +210,14 @@ def _trained(role: str, name: str, recipe: Recipe, tokenizer: Tokenizer) -> Chec
             f" sequences of {longest}: lower data.length"
         )
     return checkpoint
+
+
+def _demand_same_vocabulary(name: str, whose: str, directory: Path, tokenizer: Tokenizer) -> None:
+    if Tokenizer.load(directory).vocabulary() != tokenizer.vocabulary():
+        raise BertsmithError(
+            f"{name}: {whose} vocabulary is not the one that the corpus was prepared with;"
+            f" prepare the text with {setting_name('tokenizer', name)}"
+        )
 
 
 def _objectives(recipe: Recipe) -> list[Any]:
@@ -244,9 +246,9 @@ def _new(recipe: Recipe, tokenizer: Tokenizer, kinds: tuple[str, ...], device: s
     part = recipe.model
     if not part.size:
         needed = part.keep or recipe.generator.model == "start"
-        size = ", or a size for new weights with --set model.size=bert-tiny"
+        size = f", or a size for new weights with {change_name('model.size=bert-tiny')}"
         raise BertsmithError(
-            "this recipe continues a model: name it with --from" + ("" if needed else size)
+            f"this recipe continues a model: name it with {START}{'' if needed else size}"
         )
     settings = {**preset(part.size), "vocab_size": -(-tokenizer.size // MULTIPLE) * MULTIPLE}
     first, last = tokenizer.cls_id, tokenizer.sep_id
@@ -310,12 +312,7 @@ def _continued(
 ) -> tuple[Checkpoint, tuple[str, ...]]:
     """A stored model, with new heads where it lacks them; and the recipe's keys it overrules."""
     directory = locate(part.start)
-    own = Tokenizer.load(directory)
-    if own.vocabulary() != tokenizer.vocabulary():
-        raise BertsmithError(
-            f"{part.start}: its vocabulary is not the one that the corpus was prepared with;"
-            f" prepare the text with --tokenizer {part.start}"
-        )
+    _demand_same_vocabulary(part.start, "its", directory, tokenizer)
     stored = read(directory)
     held = {entry.kind for entry in stored.family.heads}
     wanted = [kind for kind in kinds if kind in held]
@@ -385,7 +382,7 @@ def _stored_generator(checkpoint: Checkpoint, config: Config, model: Model) -> C
     return Checkpoint(model, family, settings, {"masked_lm": entry}) if same else None
 
 
-def source_of(recipe: Recipe, corpus: Corpus | Mixture, length: int) -> Source:
+def source_of(recipe: Recipe, corpus: Corpus | Mixture, length: int) -> SampleSource:
     """Where samples of this length come from."""
     seed, data = recipe.train.seed, recipe.data
     if isinstance(corpus, Mixture):
@@ -426,7 +423,8 @@ def open_corpus(recipe: Recipe, split: str = "train") -> Corpus | Mixture:
     """The corpus that a recipe names, or its mixture; held-out text of those that have some."""
     folders = corpus_folders(recipe)
     if not folders:
-        raise BertsmithError("no corpus: give --data, or data.corpus in the recipe")
+        both = "--data, or data.corpus in the recipe"
+        raise BertsmithError(f"no corpus: give {setting_name('data.corpus', option=both)}")
     if split != "train":
         folders = {
             folder: weight

@@ -10,7 +10,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.examples.division import divide
 from bertsmith.examples.draw import Numbers
 from bertsmith.kernels.float8 import ALIGNED
-from bertsmith.train.recipe import MOST_TOKENS, Recipe
+from bertsmith.train.recipe import MOST_TOKENS, Recipe, change_name
 
 LEAST = 0.95  # share of the tokens that ranks compute which must be tokens of samples
 FILL = 64  # micro-batches are padded to a multiple of so many tokens: fewer shapes to compile
@@ -92,7 +92,7 @@ def demand_busy(recipe: Recipe, ranks: int, draw: Draw | None = None) -> None:
             batches = range(first, min(first + TRIES * even, MOST_TOKENS), even)
             enough = (b for b in batches if all(share(n, b, ranks) >= LEAST for n in lengths))
             changes.append((key, next(enough, 0)))
-    larger = " ".join(f"--set {key}={batch}" for key, batch in changes)
+    larger = " ".join(change_name(f"{key}={batch}") for key, batch in changes)
     pairs = [(length, tokens) for tokens, lengths in sizes.values() for length in lengths]
     fewer = (2**n for n in reversed(range(ranks.bit_length())) if 2**n < ranks)
     busy = (count for count in fewer if all(share(*pair, count) >= LEAST for pair in pairs))

@@ -49,7 +49,7 @@ class StepRow(NamedTuple):
 
 
 @dataclass
-class Shape:
+class CapturedShape:
     """The steps of one shape: their input on the device, and their graph once it is captured."""
 
     buffer: Tensor
@@ -122,7 +122,7 @@ class CapturedStep:
 
     def reset(self) -> None:
         """Discard all graphs, after tensors that they read were replaced."""
-        self.shapes: dict[Hashable, Shape] = {}
+        self.shapes: dict[Hashable, CapturedShape] = {}
         self.graphs = 0
         self.pool: Any = None
 
@@ -153,7 +153,7 @@ class CapturedStep:
         packed, spec = pack([*numbers, *one.tensors], pin=True)
         shape = self.shapes.get((one.key, spec))
         if shape is None:
-            shape = Shape(torch.empty_like(packed, device=self.device))
+            shape = CapturedShape(torch.empty_like(packed, device=self.device))
             self.shapes[one.key, spec] = shape
         shape.buffer.copy_(packed, non_blocking=True)
         shape.steps += 1

@@ -8,34 +8,30 @@ a graph, the second learns from the gradients of the loss with respect to them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from bertsmith.examples import Example
-from bertsmith.objectives.contrastive import Compare, Compared, Contrastive, Texts
+from bertsmith.objectives.contrastive import Compare, Contrastive, ContrastiveLoss, TextVectors
 from bertsmith.train.distributed import GatherRows, Ranks
 
+RandomStates = tuple[Tensor, Tensor | None]  # of the CPU and of the GPU
 
-class Draws(NamedTuple):
-    """The state of a device's random numbers, so that a second pass draws the same."""
 
-    cpu: Tensor
-    cuda: Tensor | None
+def random_states(device: torch.device) -> RandomStates:
+    """The states of the random number generators, so that a second pass draws the same."""
+    cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    return torch.get_rng_state(), cuda
 
-    @classmethod
-    def now(cls, device: torch.device) -> Draws:
-        """The state as it is."""
-        cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-        return cls(torch.get_rng_state(), cuda)
 
-    def restore(self, device: torch.device) -> None:
-        """Go back to it."""
-        torch.set_rng_state(self.cpu)
-        if self.cuda is not None:
-            torch.cuda.set_rng_state(self.cuda, device)
+def restore_random_states(states: RandomStates, device: torch.device) -> None:
+    """Set the generators to states that they had before."""
+    cpu, cuda = states
+    torch.set_rng_state(cpu)
+    if cuda is not None:
+        torch.cuda.set_rng_state(cuda, device)
 
 
 class Comparing:
@@ -51,28 +47,28 @@ class Comparing:
     ) -> None:
         """Micro-batches that are not active have no text of this rank: they are left out."""
         self.objective, self.ranks, self.active = objective, ranks, active
-        self.draws: list[Draws] = []
-        self.found: list[Compared] = []
+        self.random: list[RandomStates] = []
+        self.losses: list[ContrastiveLoss] = []
         if len(examples) > 1:
-            parts = []
+            texts = []
             for example in examples:
-                self.draws.append(Draws.now(ranks.device))
+                self.random.append(random_states(ranks.device))
                 with torch.no_grad():
-                    parts.append(module(example, None))
-            self.found = self._compared(parts)
+                    texts.append(module(example, None))
+            self.losses = self._compared(texts)
 
     def of(self, number: int) -> Compare:
         """The comparison of a micro-batch; its pass draws again what the first one drew."""
-        if not self.found:
+        if not self.losses:
             return lambda texts: self._compared([texts])[0]
-        self.draws[number].restore(self.ranks.device)
-        return lambda texts: self.found[number]
+        restore_random_states(self.random[number], self.ranks.device)
+        return lambda texts: self.losses[number]
 
-    def _compared(self, parts: Sequence[Texts]) -> list[Compared]:
+    def _compared(self, batches: Sequence[TextVectors]) -> list[ContrastiveLoss]:
         """The losses of this rank's texts among those of all ranks, and gradients for them."""
-        sizes = [len(one.vectors) * own for one, own in zip(parts, self.active, strict=True)]
-        kept = [Texts(*(x[:n] for x in one)) for one, n in zip(parts, sizes, strict=True)]
-        texts = Texts(*(torch.cat(columns).detach() for columns in zip(*kept, strict=True)))
+        sizes = [len(b.vectors) * active for b, active in zip(batches, self.active, strict=True)]
+        own = [TextVectors(*(x[:n] for x in b)) for b, n in zip(batches, sizes, strict=True)]
+        texts = TextVectors(*(torch.cat(columns).detach() for columns in zip(*own, strict=True)))
         texts, first = self._of_all_ranks(texts)
         texts = texts._replace(vectors=texts.vectors.requires_grad_())
         gradient = torch.zeros_like(texts.vectors)
@@ -86,18 +82,18 @@ class Comparing:
             begin += size
         if self.ranks.count > 1:  # other ranks have the losses of other anchors
             dist.all_reduce(gradient)
-        own = gradient[first : first + sum(sizes)].split(sizes)
+        gradients = gradient[first : first + sum(sizes)].split(sizes)
         return [
-            Compared(*score, found if len(found) else torch.zeros_like(part.vectors))
-            for score, found, part in zip(scores, own, parts, strict=True)
+            ContrastiveLoss(*score, rows if len(rows) else torch.zeros_like(batch.vectors))
+            for score, rows, batch in zip(scores, gradients, batches, strict=True)
         ]
 
-    def _of_all_ranks(self, texts: Texts) -> tuple[Texts, int]:
+    def _of_all_ranks(self, texts: TextVectors) -> tuple[TextVectors, int]:
         """The texts of all ranks, and the number of the first one of this rank."""
         count, rank = self.ranks.count, self.ranks.rank
         if count == 1:
             return texts, 0
         own = [float(len(texts.vectors) * (other == rank)) for other in range(count)]
         sizes = tuple(int(size) for size in self.ranks.sum(own))
-        every = Texts(*(GatherRows.apply(one, sizes, rank) for one in texts))  # type: ignore[no-untyped-call]
+        every = TextVectors(*(GatherRows.apply(one, sizes, rank) for one in texts))  # type: ignore[no-untyped-call]
         return every, sum(sizes[:rank])

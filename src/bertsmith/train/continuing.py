@@ -6,7 +6,7 @@ from pathlib import Path
 from shutil import copyfile
 from typing import Any, NamedTuple
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import writing
 from bertsmith.store import differences
 from bertsmith.train.folder import LOGS, RunFolder
@@ -107,9 +107,11 @@ def branch_recipe(recipe: Recipe | None, branch: Branch, cool_down: int | None) 
         )
     own, new = (_fixed(one) for one in (before, recipe))
     for key, old, now in differences(own, new):
+        model = run / "model"
+        start = setting_name("model.start", str(model), option=f"--from {model}")
         raise BertsmithError(
             f"{run}: a branch keeps {key}, which is {old!r}, not {now!r}; with other settings,"
-            f" start a run from its model (--from {run / 'model'})"
+            f" start a run from its model ({start})"
         )
     return recipe
 

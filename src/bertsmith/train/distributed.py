@@ -25,15 +25,15 @@ KEPT: list[Any] = []
 class Ranks:
     """The rank of this process; a single process unless started by torchrun."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.rank = int(os.environ.get("RANK", "0"))
-        self.count = int(os.environ.get("WORLD_SIZE", "1"))
-        self.near = int(os.environ.get("LOCAL_WORLD_SIZE", self.count))  # ranks of this machine
-        self.restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    def __init__(self, device: torch.device, variables: Mapping[str, str] = os.environ) -> None:
+        self.rank = int(variables.get("RANK", "0"))
+        self.count = int(variables.get("WORLD_SIZE", "1"))
+        self.near = int(variables.get("LOCAL_WORLD_SIZE", self.count))  # ranks of this machine
+        self.restarts = int(variables.get("TORCHELASTIC_RESTART_COUNT", "0"))
         # torchrun's id of the job; "none" if all its machines are fixed.
-        self.job = os.environ.get("TORCHELASTIC_RUN_ID", "none").removeprefix("none")
+        self.job = variables.get("TORCHELASTIC_RUN_ID", "none").removeprefix("none")
         if device.type == "cuda" and self.count > 1:
-            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            device = torch.device("cuda", int(variables.get("LOCAL_RANK", "0")))
             torch.cuda.set_device(device)
         self.device = device
         self.abandoned = False  # whether this rank is in a step that others wait for
@@ -41,10 +41,7 @@ class Ranks:
     @classmethod
     def alone(cls, device: torch.device) -> Ranks:
         """Return a single process, even under torchrun."""
-        ranks = cls.__new__(cls)
-        ranks.rank, ranks.count, ranks.near, ranks.restarts, ranks.device = 0, 1, 1, 0, device
-        ranks.job, ranks.abandoned = "", False
-        return ranks
+        return cls(device, {})
 
     @property
     def first(self) -> bool:
@@ -169,11 +166,11 @@ class Ranks:
         return nullcontext()
 
     def gather(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Yield full tensors in CPU memory on the first rank; nothing on other ranks."""
+        """Full tensors in CPU memory on the first rank; nothing on other ranks."""
         gathered = {}
         for name, tensor in tensors.items():
-            whole: Any = tensor
-            full = whole.full_tensor() if is_sharded(whole) else whole
+            sharded: Any = tensor
+            full = sharded.full_tensor() if is_sharded(tensor) else tensor
             if self.first:
                 gathered[name] = full.detach().cpu().contiguous()
         return gathered
@@ -193,9 +190,9 @@ class GatherRows(torch.autograd.Function):
         ctx.first, ctx.counts, ctx.rank = sum(counts[:rank]), counts, rank
         padded = rows.new_zeros(max(counts), *rows.shape[1:])
         padded[: counts[rank]] = rows[: counts[rank]]
-        found = [torch.empty_like(padded) for _ in counts]
-        dist.all_gather(found, padded)
-        return torch.cat([one[:count] for one, count in zip(found, counts, strict=True)])
+        gathered = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(gathered, padded)
+        return torch.cat([rows[:count] for rows, count in zip(gathered, counts, strict=True)])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:

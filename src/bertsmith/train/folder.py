@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import finite, write_bytes, write_json, write_text, writing
 from bertsmith.folders import check_output
 from bertsmith.foreign import parse_table, read_table
 from bertsmith.ledger import Ledger
 from bertsmith.store import WorkFolder, append_line
-from bertsmith.train.state import Progress
+from bertsmith.train.state import RunProgress
 
 LOGS = ("log.jsonl", "timing.jsonl")
 
@@ -32,7 +32,8 @@ class RunFolder(WorkFolder):
         if self.path.exists() and not self.path.is_dir():
             raise BertsmithError(f"{self.path}: a file; a run is a folder")
         if self.begun():
-            raise BertsmithError(f"{self.path}: already contains a run; --resume continues it")
+            resume = setting_name("resume", True)
+            raise BertsmithError(f"{self.path}: already contains a run; {resume} continues it")
         if self.occupied():
             raise BertsmithError(f"{self.path}: not empty; choose a new folder for the run")
 
@@ -78,7 +79,7 @@ class RunFolder(WorkFolder):
     def restore(self, kept: Mapping[str, Any]) -> None:
         """Nothing: the logs are in the folder."""
 
-    def cut(self, progress: Progress) -> tuple[dict[str, int], list[str]]:
+    def cut(self, progress: RunProgress) -> tuple[dict[str, int], list[str]]:
         """Remove what is newer than a checkpoint from the logs.
 
         Returns what was damaged: notes for the ledger, and messages.

@@ -1,8 +1,8 @@
-"""The one loop of everything that learns: pre-training, fine-tuning and distillation.
+"""The one training loop: of pre-training, fine-tuning and distillation.
 
-A training is where its batches come from, a module with a loss, what is scored when, and what is
-kept. The loop runs its steps on any number of ranks; logs, evaluates and saves; rolls back when it
-diverges; and continues an interrupted run as if nothing had happened.
+A `Trainer` gets a source of batches, a module with a loss, and what to evaluate and save when. It
+runs steps on any number of ranks; logs, evaluates and saves; rolls back when training diverges; and
+resumes an interrupted run with the same results.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import nn
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Loader
 from bertsmith.examples.draw import bits
-from bertsmith.examples.loader import LoadedStep, Request, quick_switches
+from bertsmith.examples.loader import BatchRequest, LoadedStep, quick_switches
 from bertsmith.files import finite
 from bertsmith.ledger import Ledger
 from bertsmith.train.averages import Averages
@@ -36,8 +36,8 @@ from bertsmith.train.optimizer import CompositeOptimizer
 from bertsmith.train.precision import supported
 from bertsmith.train.recipe import TrainPart
 from bertsmith.train.saving import BackgroundWriter
-from bertsmith.train.schedule import Shape, rate_at
-from bertsmith.train.state import Checkpoints, Progress, Saved, TensorState
+from bertsmith.train.schedule import rate_at
+from bertsmith.train.state import Checkpoints, RunProgress, Saved, TensorState
 from bertsmith.train.step import MicroBatch, StepNote, StepResult, TrainingStep
 from bertsmith.train.stopping import Stop, StopSignal
 
@@ -58,18 +58,18 @@ class Learner(Protocol):
 
 
 class Record(Protocol):
-    """Where a run is written down: the files of a folder, or memory."""
+    """The interface of the log of a run: files of a folder, or memory."""
 
     def log(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
-        """A step or an evaluation is done."""
+        """Log a step or an evaluation."""
 
     def kept(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
+        """The state of the log, for a checkpoint."""
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Go back to what a checkpoint has kept."""
+        """Restore the state of a checkpoint."""
 
-    def cut(self, progress: Progress) -> tuple[dict[str, int], list[str]]:
+    def cut(self, progress: RunProgress) -> tuple[dict[str, int], list[str]]:
         """Remove what is newer than a checkpoint; returns notes for the ledger, and messages."""
 
     def keep_ledger(self, ledger: Ledger) -> None:
@@ -88,19 +88,19 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Scoring:
-    """What is scored when, what is kept of it, and when there is nothing more to expect.
+    """How and when the model is evaluated, which weights are kept, and when training ends early.
 
-    `score` gets a function that tells whether a signal asks to stop, and may then return None.
+    `score` gets a function that says whether a signal asks to stop; it may then return None.
     """
 
     score: Callable[[Callable[[], bool]], Scores | None]
     every: int = 0  # steps between evaluations; the last step is always evaluated
     first: bool = False  # also before the first step
-    # What the best evaluation has most of; None: this evaluation does not count.
+    # The score that is highest at the best evaluation; None: this evaluation does not count.
     value: Callable[[Scores], float | None] = lambda scores: None
-    take: Take = "none"  # of which evaluation the weights are kept
+    take: Take = "none"  # the evaluation whose weights are kept
     ended: Callable[[Best, Scores], bool] = lambda best, scores: False
-    # The parameters that are scored and kept, while the model is as it will be used.
+    # Context manager: the model as it will be used, and its parameters, which are kept.
     shown: Callable[[], AbstractContextManager[Mapping[str, nn.Parameter] | None]] = nullcontext
 
 
@@ -108,9 +108,9 @@ class Keeping(NamedTuple):
     """When checkpoints are written."""
 
     every: int = 0  # steps
-    minutes: float = 0.0  # after the last
+    minutes: float = 0.0  # since the last one
     at_start: bool = True
-    spare: float = 0.0  # and not before so many times the time it takes has passed
+    spare: float = 0.0  # least time since the last one, in multiples of the time it took to write
 
 
 DEFAULT = Keeping()
@@ -135,7 +135,7 @@ class Trainer:
         *,
         train: TrainPart,
         ranks: Ranks,
-        request: Callable[[int], Request],
+        request: Callable[[int], BatchRequest],
         record: Record,
         watch: Watcher,
         place: str,
@@ -161,7 +161,7 @@ class Trainer:
         self.request, self.watch, self.workers, self.place = request, watch, workers, place
         self.scoring, self.checkpoints, self.rate = scoring, checkpoints, rate
         self.film, self.loggers = film, loggers or Loggers()
-        self.progress, self.ledger = Progress(), ledger or Ledger()
+        self.progress, self.ledger = RunProgress(), ledger or Ledger()
         self.named = dict(learner.named_parameters())
         self.averages = Averages(self.named, train.ema)
         self.best = Best(scoring.take if scoring else "none")
@@ -395,11 +395,9 @@ class Trainer:
         warmup = train.warmup if train.warmup >= 1 else train.warmup * train.steps
         if step < warmup:  # the same rates in runs of other lengths
             return step / warmup
-        shares = Shape(
-            train.warmup / total if train.warmup >= 1 else train.warmup,
-            train.decay / total if train.decay > 1 else train.decay,
-        )
-        return rate_at(train.schedule, done, shares)
+        warmup = train.warmup / total if train.warmup >= 1 else train.warmup
+        decay = train.decay / total if train.decay > 1 else train.decay
+        return rate_at(train.schedule, done, warmup, decay)
 
     # ------------------------------------------------------------------ between steps
 
@@ -557,7 +555,7 @@ class Trainer:
     def load(self, saved: Saved) -> None:
         """Restore the state of the run from a checkpoint."""
         try:
-            self.progress = Progress.of(saved.numbers)
+            self.progress = RunProgress.of(saved.numbers)
             self.state.load(saved)
             self.record.restore(self.progress.record)
         except (LookupError, RuntimeError, TypeError) as error:

@@ -352,7 +352,7 @@ class CompositeOptimizer:
                     yield parameter, one.state[parameter]
 
 
-def layered(module: nn.Module, layer_decay: float = 1.0) -> Iterator[tuple[Place, nn.Parameter]]:
+def layered(module: nn.Module, layer_decay: float = 1.0) -> Iterator[tuple[GroupKey, nn.Parameter]]:
     """Yield each trained parameter of a module with its place.
 
     What is above an encoder learns at the full rate, its top layer at `layer_decay` of it, and so
@@ -375,10 +375,10 @@ def layered(module: nn.Module, layer_decay: float = 1.0) -> Iterator[tuple[Place
                 depth = by_number[int(number)] if part == "blocks" else 0
                 depth = len(by_number) if part == "norm" else depth
                 below = len(by_number) + 1 - depth
-        yield Place(layer_decay**below, parameter.ndim > 1, inner), parameter
+        yield GroupKey(layer_decay**below, parameter.ndim > 1, inner), parameter
 
 
-class Place(NamedTuple):
+class GroupKey(NamedTuple):
     """Where a parameter is: what its learning rate and its weight decay depend on."""
 
     rate: float  # times the learning rate
@@ -392,7 +392,7 @@ def optimizer_for(module: nn.Module, train: Any, half: bool | None = None) -> Co
     With Muon, it is for the matrices of layers, and AdamW for the rest. `half`: Muon computes in
     bfloat16 where that is fast; by default if the recipe's precision is.
     """
-    members: dict[Place, list[nn.Parameter]] = {}
+    members: dict[GroupKey, list[nn.Parameter]] = {}
     for place, parameter in layered(module, train.layer_decay):
         members.setdefault(place, []).append(parameter)
     if not members:

@@ -27,23 +27,25 @@ Hook = tuple[Callable[..., Any], Callable[..., Any]]  # how it is registered, an
 @cache
 def has_matrix_units() -> bool:
     """Return whether this CPU has bfloat16 matrix instructions (AMX)."""
-    ask = getattr(torch.cpu, "_is_amx_tile_supported", None)
-    return bool(ask()) if ask else False
+    return _cpu_has("_is_amx_tile_supported")
 
 
 @cache
 def has_bfloat16_units() -> bool:
     """Return whether this CPU has bfloat16 instructions; others emulate it, far slower."""
-    ask = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
     known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return has_matrix_units() or bool(ask and ask()) or bool(known.get("bf16"))
+    return has_matrix_units() or _cpu_has("_is_avx512_bf16_supported") or bool(known.get("bf16"))
 
 
 @cache
 def has_float16_units() -> bool:
     """Return whether this CPU has float16 matrix instructions."""
-    ask = getattr(torch.cpu, "_is_amx_fp16_supported", None)
-    return bool(ask()) if ask else False
+    return _cpu_has("_is_amx_fp16_supported")
+
+
+def _cpu_has(feature: str) -> bool:
+    """Ask torch about this CPU; old versions of torch do not know every feature."""
+    return bool(getattr(torch.cpu, feature, lambda: False)())
 
 
 def supported(name: Name, device: torch.device) -> Name:
@@ -181,9 +183,9 @@ class MixedPrecision(nn.Module):
         for first in range(0, len(weights), GROUP):
             some = weights[first : first + GROUP]
             half |= zip(some, cast([self.casts[named[one]] for one in some], some), strict=True)
-        given = {name: half[owner._parameters[own]] for name, (owner, own) in self.slots.items()}
+        casts = {name: half[owner._parameters[own]] for name, (owner, own) in self.slots.items()}
         with hooked(self.hooks):
-            return functional_call(self.inner, given, inputs, tie_weights=False)
+            return functional_call(self.inner, casts, inputs, tie_weights=False)
 
 
 def cast_in_units(root: nn.Module, units: Sequence[nn.Module], precision: Precision) -> None:
@@ -260,9 +262,9 @@ class Cast(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """Gradients in the precision of the weights, of those that have one."""
-        given = [(g, d) for g, d in zip(grads, ctx.dtypes, strict=True) if g is not None]
-        whole = [torch.empty_like(grad, dtype=dtype) for grad, dtype in given]
-        if whole:
-            torch._foreach_copy_(whole, [grad for grad, _ in given])
-        rest = iter(whole)
+        present = [(g, d) for g, d in zip(grads, ctx.dtypes, strict=True) if g is not None]
+        cast_grads = [torch.empty_like(grad, dtype=dtype) for grad, dtype in present]
+        if cast_grads:
+            torch._foreach_copy_(cast_grads, [grad for grad, _ in present])
+        rest = iter(cast_grads)
         return None, *(None if grad is None else next(rest) for grad in grads)

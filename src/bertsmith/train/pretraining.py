@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -40,7 +40,7 @@ from bertsmith.train.folder import RunFolder
 from bertsmith.train.loggers import LoggedRun, LoggerNames, Loggers, check_loggers
 from bertsmith.train.loop import Keeping, Replay, Trainer
 from bertsmith.train.optimizer import optimizer_for
-from bertsmith.train.precision import Precision, supported
+from bertsmith.train.precision import Name, Precision, supported
 from bertsmith.train.recipe import MOST_STEPS, Recipe, load_recipe
 from bertsmith.train.replayed import can_replay, inputs_of
 from bertsmith.train.scoring import HeldOut, fill, open_held_out, pseudo, scoring
@@ -99,7 +99,7 @@ def pretrain(
         request = _requests(recipe, corpus, made.checkpoint.config.segments, ranks.count)
         # Reject an unsuitable corpus, or one that leaves ranks idle, before writing anything.
         demand_busy(recipe, ranks.count, _step_lengths(recipe, corpus, request(0)))
-        held = open_held_out(recipe, corpus, made.checkpoint.config.segments)
+        held_out = open_held_out(recipe, corpus, made.checkpoint.config.segments)
         if not resume:
             ranks.run_on_first(lambda: stack.enter_context(folder.held()))
             start = {"job": ranks.job, "model": recipe.model.start and described(made.checkpoint)}
@@ -113,10 +113,8 @@ def pretrain(
         with watch, Loggers(log if ranks.first else (), about, watch.say) as loggers:
             for line in differing(given, recipe):
                 watch.say(f"continuing with the run's own recipe: {line}")
-            goes_on = resume or origin is not None
-            return _train(
-                recipe, folder, ranks, corpus, made, request, watch, held, goes_on, loggers
-            )
+            job = PretrainingJob(recipe, folder, ranks, corpus, made, request, watch, held_out)
+            return job.train(loggers, resume=resume or origin is not None)
 
 
 def _asked(
@@ -146,94 +144,147 @@ def _known(folder: RunFolder) -> dict[str, Any] | None:
     return folder.start().get("model") if started else None
 
 
-def _train(
-    recipe: Recipe,
-    folder: RunFolder,
-    ranks: Ranks,
-    corpus: Corpus | Mixture,
-    made: Built,
-    request: Callable[[int], StepRequest],
-    watch: Watch,
-    held: HeldOut,
-    resume: bool,
-    loggers: Loggers,
-) -> dict[str, Any]:
-    plain = hollow(made)  # as it is stored: neither compiled nor sharded
-    learner = made.learner.to(ranks.device)
-    replay = can_replay(recipe, learner, ranks)
-    name = supported(recipe.train.precision, ranks.device)
-    if recipe.train.compile:
-        whole = ranks.count == 1 or recipe.train.parallel == "ddp"
-        how = {"half": name != "float32", "float8": name == "fp8"}
-        compile_rows(learner, whole=whole, captured=replay, **how)
-    elif ranks.device.type == "cpu":
-        allow_signals(blocks_of(learner))
-    module = ranks.wrap(
-        learner,
-        recipe.train.parallel,
-        Precision.of(name, ranks.device),
-        checkpointing=recipe.train.checkpointing,
-    )
-    if held.unfit:
-        watch.say(held.unfit)
-    watch.unigram = held.baseline.get("unigram_entropy", 0.0)
-    trainer = Trainer(
-        learner,
-        module,
-        optimizer_for(learner, recipe.train),
-        train=recipe.train,
-        ranks=ranks,
-        request=request,
-        record=folder,
-        watch=watch,
-        place=str(folder.path),
-        checkpoints=Checkpoints(folder.path / "checkpoints", recipe.checkpoint.keep),
-        film=Checkpoints(folder.path / FILM, MOST_STEPS) if recipe.checkpoint.film else None,
-        keeping=Keeping(recipe.checkpoint.every, recipe.checkpoint.minutes),
-        scoring=scoring(recipe, held, learner, module, plain.learner, ranks),
-        replay=Replay(inputs_of, advice="set train.graphs=false") if replay else None,
-        workers=recipe.data.workers,
-        rate="train.learning_rate",
-        loggers=loggers,
-    )
-    if resume and trainer.resume():
-        if trainer.progress.corpus != corpus.fingerprint():
-            raise BertsmithError(
-                f"{corpus.directory}: the run was started with another corpus"
-                + (" or other weights" if recipe.data.corpora else "")
+@dataclass(frozen=True)
+class PretrainingJob:
+    """A run that is ready to start: its recipe, its folder, its data and its model."""
+
+    recipe: Recipe
+    folder: RunFolder
+    ranks: Ranks
+    corpus: Corpus | Mixture
+    built: Built
+    request: Callable[[int], StepRequest]
+    watch: Watch
+    held_out: HeldOut
+
+    def train(self, loggers: Loggers, resume: bool) -> dict[str, Any]:
+        """Train, save and evaluate the model; returns the summary."""
+        recipe, ranks, watch = self.recipe, self.ranks, self.watch
+        plain = hollow(self.built)  # as it is stored: neither compiled nor sharded
+        precision = supported(recipe.train.precision, ranks.device)
+        trainer = self._trainer(plain, precision, loggers)
+        self._start(trainer, precision, resume)
+        progress, ledger = trainer.progress, trainer.ledger
+        spent = progress.ended or trainer.done() >= 1
+        if progress.closed and spent and (summary := self.folder.summary()):
+            watch.say(f"{self.folder.path}: this run has ended at step {progress.step}")
+            return summary
+        if precision != (wanted := recipe.train.precision):
+            other = precision == "float32" and ranks.device.type == "cuda"
+            advice = '; train.precision = "float16" would be faster' if other else ""
+            watch.say(f"this device emulates {wanted}: the run computes in {precision}{advice}")
+        finished = trainer.run()
+        progress = trainer.progress
+        summary = finite({"finished": finished, **_summary(trainer, ranks, precision)})
+        summary |= finite(self.held_out.baseline)
+        if not finished:
+            watch.say(f"stopped at step {progress.step}; resume continues it")
+            return {"signal": trainer.stopped.number, **summary}
+        begins = accumulate(steps for _, _, steps in recipe.lengths()[:-1])
+        missed = 0 if progress.ended else sum(progress.step <= begin for begin in begins)
+        ledger.note("stages that the budget did not reach", missed)
+        summary |= {"stages_not_reached": missed} if missed else {}
+        warmup = recipe.train.warmup if recipe.train.warmup >= 1 else 0
+        unwarmed = max(0, round(warmup) - progress.step)
+        ledger.note("warm-up steps that the budget did not reach", unwarmed)
+        if progress.corpora:
+            summary["corpora"] = _read_of_each(self.corpus, progress.corpora)
+            for row in summary["corpora"]:
+                ledger.note(f"tokens read from {row['path']}", row["tokens"])
+        self.folder.keep_ledger(ledger)
+        return self._finish(trainer, plain, summary)
+
+    def _trainer(self, plain: Built, precision: Name, loggers: Loggers) -> Trainer:
+        """The loop over the model as it computes: compiled, in a precision, on all ranks."""
+        recipe, ranks, train = self.recipe, self.ranks, self.recipe.train
+        checkpoints = self.folder.path / "checkpoints"
+        learner = self.built.learner.to(ranks.device)
+        replay = can_replay(recipe, learner, ranks)
+        if train.compile:
+            compile_rows(
+                learner,
+                whole=ranks.count == 1 or train.parallel == "ddp",
+                captured=replay,
+                half=precision != "float32",
+                float8=precision == "fp8",
             )
-    else:
+        elif ranks.device.type == "cpu":
+            allow_signals(blocks_of(learner))
+        module = ranks.wrap(
+            learner,
+            train.parallel,
+            Precision.of(precision, ranks.device),
+            checkpointing=train.checkpointing,
+        )
+        return Trainer(
+            learner,
+            module,
+            optimizer_for(learner, train),
+            train=train,
+            ranks=ranks,
+            request=self.request,
+            record=self.folder,
+            watch=self.watch,
+            place=str(self.folder.path),
+            checkpoints=Checkpoints(checkpoints, recipe.checkpoint.keep),
+            film=Checkpoints(self.folder.path / FILM, MOST_STEPS)
+            if recipe.checkpoint.film
+            else None,
+            keeping=Keeping(recipe.checkpoint.every, recipe.checkpoint.minutes),
+            scoring=scoring(recipe, self.held_out, learner, module, plain.learner, ranks),
+            replay=Replay(inputs_of, advice="set train.graphs=false") if replay else None,
+            workers=recipe.data.workers,
+            rate="train.learning_rate",
+            loggers=loggers,
+        )
+
+    def _start(self, trainer: Trainer, precision: str, resume: bool) -> None:
+        """Continue from a checkpoint, or record in the ledger what the run cannot follow."""
+        corpus, recipe, held_out = self.corpus, self.recipe, self.held_out
+        if held_out.unfit:
+            self.watch.say(held_out.unfit)
+        self.watch.unigram = held_out.baseline.get("unigram_entropy", 0.0)
+        if resume and trainer.resume():
+            if trainer.progress.corpus != corpus.fingerprint():
+                raise BertsmithError(
+                    f"{corpus.directory}: the run was started with another corpus"
+                    + (" or other weights" if recipe.data.corpora else "")
+                )
+            return
         trainer.progress.corpus = corpus.fingerprint()
-        _note_start(trainer, recipe, made, request(0), name)
-        trainer.ledger.note(held.unfit, bool(held.unfit))
-    spent = trainer.progress.ended or trainer.done() >= 1
-    if trainer.progress.closed and spent and (ended := folder.summary()):
-        watch.say(f"{folder.path}: this run has ended at step {trainer.progress.step}")
-        return ended
-    if name != recipe.train.precision:
-        other = name == "float32" and ranks.device.type == "cuda"
-        advice = '; train.precision = "float16" would be faster' if other else ""
-        wanted = recipe.train.precision
-        watch.say(f"this device emulates {wanted}: the run computes in {name}{advice}")
-    finished = trainer.run()
-    summary = finite({"finished": finished, **_summary(trainer, ranks, name), **held.baseline})
-    if not finished:
-        watch.say(f"stopped at step {trainer.progress.step}; --resume continues")
-        return {"signal": trainer.stopped.number, **summary}
-    begins = accumulate(steps for _, _, steps in recipe.lengths()[:-1])
-    missed = sum(trainer.progress.step <= begin for begin in begins)
-    missed = 0 if trainer.progress.ended else missed
-    trainer.ledger.note("stages that the budget did not reach", missed)
-    summary |= {"stages_not_reached": missed} if missed else {}
-    warmup = recipe.train.warmup if recipe.train.warmup >= 1 else 0
-    unwarmed = max(0, round(warmup) - trainer.progress.step)
-    trainer.ledger.note("warm-up steps that the budget did not reach", unwarmed)
-    if trainer.progress.corpora:
-        summary["corpora"] = _read_of_each(corpus, trainer.progress.corpora)
-        for row in summary["corpora"]:
-            trainer.ledger.note(f"tokens read from {row['path']}", row["tokens"])
-    folder.keep_ledger(trainer.ledger)
-    return _finish(recipe, folder, ranks, corpus, plain, trainer, watch, held.main, summary)
+        ledger, family = trainer.ledger, self.built.checkpoint.family.name
+        ledger.counts.update(self.request(0).examples.source.ledger.counts)
+        for kind in self.built.extra:
+            ledger.note(f"heads trained that a {family} directory has no place for: {kind}")
+        for key in self.built.ignored:
+            ledger.note(f"recipe settings ignored, since the model keeps its shape: {key}")
+        if precision != (wanted := recipe.train.precision):
+            ledger.note(f"computed in {precision}: this device has no {wanted} units")
+        ledger.note(held_out.unfit, bool(held_out.unfit))
+
+    def _finish(self, trainer: Trainer, plain: Built, summary: dict[str, Any]) -> dict[str, Any]:
+        """Save and evaluate the model, and write the summary and the report of the run."""
+        ranks, path = self.ranks, self.folder.path
+        for part, _ in self.corpus.parts:
+            part.sums.finish()  # no model of a damaged corpus
+        if trainer.best.weights:
+            trainer.best.restore(trainer.named)
+        else:
+            trainer.averages.apply()
+        weights = ranks.gather(dict(trainer.learner.named_parameters()))
+        summary |= {name: str(path / file) for name, file in STORED.items()}
+        if ranks.first:
+            fill(plain.learner, weights)
+            model = plain.learner.model.to(ranks.device)
+            summary |= pseudo(self.recipe, model, ranks, self.held_out.main)
+            card = _card(self.recipe, self.corpus, summary)
+            _store(path / "model", plain, self.corpus, card)
+            write_json(path / "summary.json", summary)
+            write_report(path)
+            for line in trainer.ledger.lines():
+                self.watch.say(line)
+        ranks.barrier()
+        return summary
 
 
 def _read_of_each(corpus: Corpus | Mixture, tokens: list[int]) -> list[dict[str, Any]]:
@@ -243,53 +294,6 @@ def _read_of_each(corpus: Corpus | Mixture, tokens: list[int]) -> list[dict[str,
         {"path": str(part.directory), "weight": weight, "tokens": n, "share": n / sum(tokens)}
         for (part, weight), n in zip(corpus.parts, tokens, strict=True)
     ]
-
-
-def _note_start(
-    trainer: Trainer, recipe: Recipe, made: Built, first: StepRequest, precision: str
-) -> None:
-    """Record in the ledger which settings the run cannot follow."""
-    trainer.ledger.counts.update(first.examples.source.ledger.counts)
-    family = made.checkpoint.family.name
-    for kind in made.extra:
-        trainer.ledger.note(f"heads trained that a {family} directory has no place for: {kind}")
-    for key in made.ignored:
-        trainer.ledger.note(f"recipe settings ignored, since the model keeps its shape: {key}")
-    if precision != recipe.train.precision:
-        wanted = recipe.train.precision
-        trainer.ledger.note(f"computed in {precision}: this device has no {wanted} units")
-
-
-def _finish(
-    recipe: Recipe,
-    folder: RunFolder,
-    ranks: Ranks,
-    corpus: Corpus | Mixture,
-    plain: Built,
-    trainer: Trainer,
-    watch: Watch,
-    held: Examples | None,
-    summary: dict[str, Any],
-) -> dict[str, Any]:
-    """Save and evaluate the model, and write the summary and the report of the run."""
-    for part, _ in corpus.parts:
-        part.sums.finish()  # no model of a damaged corpus
-    if trainer.best.weights:
-        trainer.best.restore(trainer.named)
-    else:
-        trainer.averages.apply()
-    weights = ranks.gather(dict(trainer.learner.named_parameters()))
-    summary |= {name: str(folder.path / file) for name, file in STORED.items()}
-    if ranks.first:
-        fill(plain.learner, weights)
-        summary |= pseudo(recipe, plain.learner.model.to(ranks.device), ranks, held)
-        _store(folder.path / "model", plain, corpus, _card(recipe, corpus, summary))
-        write_json(folder.path / "summary.json", summary)
-        write_report(folder.path)
-        for line in trainer.ledger.lines():
-            watch.say(line)
-    ranks.barrier()
-    return summary
 
 
 def _store(directory: Path, made: Built, corpus: Corpus | Mixture, about: str = "") -> None:

@@ -13,27 +13,28 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from bertsmith.errors import BertsmithError, nearest
+from bertsmith.errors import BertsmithError, nearest, setting_name
 from bertsmith.files import cause, one_line
 from bertsmith.numbers import real_number
 
 RECIPES = files("bertsmith.recipes")
+START = setting_name("model.start", option="--from")  # in messages
 LONGEST, MOST_TOKENS, MOST_STEPS, MOST_MINUTES = 2**20, 2**31, 10**9, 10**7
 
 
-class Part(BaseModel):
+class RecipePart(BaseModel):
     """A table of a recipe. Unknown keys, infinity and NaN are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-Kind = TypeVar("Kind", bound=Part)
+Kind = TypeVar("Kind", bound=RecipePart)
 Share = Annotated[float, Field(ge=0, le=1)]
 Steps = Annotated[int, Field(ge=0, le=MOST_STEPS)]
 Tokens = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
 
 
-class ModelPart(Part):
+class ModelPart(RecipePart):
     """The model."""
 
     size: str = Field(
@@ -62,7 +63,7 @@ class ModelPart(Part):
         return settings
 
 
-class TeacherPart(Part):
+class TeacherPart(RecipePart):
     """The teacher of a distillation: objectives soft_targets, cosine and relations."""
 
     model: str = Field("", description="its directory, or the name of a built-in model")
@@ -75,7 +76,7 @@ class TeacherPart(Part):
     )
 
 
-class CorpusPart(Part):
+class CorpusPart(RecipePart):
     """A corpus of a mixture."""
 
     path: str = Field(min_length=1, description="a folder written by `bertsmith prepare`")
@@ -84,7 +85,7 @@ class CorpusPart(Part):
     )
 
 
-class DataPart(Part):
+class DataPart(RecipePart):
     """The text and how it is cut into sequences."""
 
     corpus: str = Field("", description="a folder written by `bertsmith prepare`")
@@ -101,7 +102,7 @@ class DataPart(Part):
     workers: int = Field(2, ge=1, le=1024, description="threads that make batches")
 
 
-class MaskingPart(Part):
+class MaskingPart(RecipePart):
     """Which tokens are masked."""
 
     rate: float = Field(0.15, gt=0, lt=1, description="share of tokens to predict")
@@ -118,7 +119,7 @@ class MaskingPart(Part):
     )
 
 
-class ContrastivePart(Part):
+class ContrastivePart(RecipePart):
     """The objective contrastive, and the pairs of texts of data.format = "crops"."""
 
     temperature: float = Field(0.03, gt=0, le=10, description="cosines are divided by it")
@@ -133,7 +134,7 @@ class ContrastivePart(Part):
     )
 
 
-class GeneratorPart(Part):
+class GeneratorPart(RecipePart):
     """The generator of replaced tokens: a trained model, or a new, smaller one."""
 
     model: str = Field(
@@ -155,7 +156,7 @@ class GeneratorPart(Part):
     )
 
 
-class Stage(Part):
+class Stage(RecipePart):
     """A part of the run with its own sequence length."""
 
     length: int = Field(ge=8, le=LONGEST)
@@ -174,7 +175,7 @@ def freezable(text: str) -> str:
     return text
 
 
-class TrainPart(Part):
+class TrainPart(RecipePart):
     """How the model is trained."""
 
     seed: int = Field(0, ge=0, le=2**62)
@@ -253,7 +254,7 @@ class TrainPart(Part):
         return freezable(value)
 
 
-class LoraPart(Part):
+class LoraPart(RecipePart):
     """The low-rank updates, for train.trained = "lora"."""
 
     rank: int = Field(8, ge=1, le=4096)
@@ -269,7 +270,7 @@ class LoraPart(Part):
 Name = Annotated[str, Field(pattern=r"^[\w.-]{1,40}$")]
 
 
-class EvaluatePart(Part):
+class EvaluatePart(RecipePart):
     """How the run is evaluated."""
 
     every: Steps = Field(0, description="steps between evaluations; 0: only at the end")
@@ -289,7 +290,7 @@ class EvaluatePart(Part):
     )
 
 
-class ProbePart(Part):
+class ProbePart(RecipePart):
     """A linear classifier of labelled texts on the model's states, at every evaluation."""
 
     data: str = Field("", description="a table: .csv, .tsv, .jsonl or .parquet; empty: no probe")
@@ -301,7 +302,7 @@ class ProbePart(Part):
     most: int = Field(1000, ge=10, le=10**5, description="rows that are read")
 
 
-class CheckpointPart(Part):
+class CheckpointPart(RecipePart):
     """How often the run is saved."""
 
     every: Steps = Field(500, description="steps between checkpoints; 0: only at the end")
@@ -319,7 +320,7 @@ class CheckpointPart(Part):
 Weight = Annotated[float, Field(ge=0, le=1e6)]
 
 
-class Recipe(Part):
+class Recipe(RecipePart):
     """A whole run."""
 
     about: str = ""
@@ -465,7 +466,7 @@ def _check(recipe: Recipe, where: str) -> None:
         raise BertsmithError(f'{where}: train.precision = "fp8" needs train.compile = true')
     if train.trained != "all" and not recipe.model.start:
         raise BertsmithError(
-            f'{where}: train.trained = "{train.trained}" continues a model: name it with --from'
+            f'{where}: train.trained = "{train.trained}" continues a model: name it with {START}'
         )
     if train.trained != "all" and (train.freeze != "none" or train.precision == "fp8"):
         key = "freeze" if train.freeze != "none" else 'precision = "fp8"'
@@ -514,31 +515,37 @@ def _demand_plain(place: str, value: Any) -> None:
         raise ValueError(f"{place}{value} is not a finite number")
 
 
+def change_name(change: str) -> str:
+    """A change such as "train.steps=5" in a message; the command line makes it with --set."""
+    return setting_name(change, option=f"--set {change}")
+
+
 def apply_change(values: dict[str, Any], change: str) -> None:
     """Set one key of a nested table; a number picks one of the stages."""
     key, sign, value = change.partition("=")
+    where = change_name(change)
     if not sign or not key.strip():
-        raise BertsmithError(f"--set {change}: it should look like train.learning_rate=1e-3")
+        raise BertsmithError(f"{where}: it should look like train.learning_rate=1e-3")
     *tables, last = key.strip().split(".")
     place: Any = values
     for table in tables:
         if isinstance(place, list):
             if not table.isdecimal() or int(table) >= len(place):
-                raise BertsmithError(f"--set {change}: there are {len(place)}, numbered from 0")
+                raise BertsmithError(f"{where}: there are {len(place)}, numbered from 0")
             place = place[int(table)]
         else:
             place = place.setdefault(table, {})
         if not isinstance(place, dict | list):
-            raise BertsmithError(f"--set {change}: {table} is not a table")
+            raise BertsmithError(f"{where}: {table} is not a table")
     if isinstance(place, list):
-        raise BertsmithError(f"--set {change}: name a key of {key.strip()}")
+        raise BertsmithError(f"{where}: name a key of {key.strip()}")
     try:
         place[last] = tomllib.loads(f"value = {value.strip()}")["value"]
     except (ValueError, RecursionError):
         place[last] = value.strip()
 
 
-def complaint(error: ValidationError, root: type[Part]) -> str:
+def complaint(error: ValidationError, root: type[RecipePart]) -> str:
     """The first mistake in a line, with the nearest known key of `root` where one is unknown."""
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     place = ".".join(map(str, first["loc"]))
@@ -551,7 +558,7 @@ def complaint(error: ValidationError, root: type[Part]) -> str:
     return one_line(f"{place}: {message[0].lower()}{message[1:]}")
 
 
-def _keys(root: type[Part], table: tuple[int | str, ...]) -> list[str]:
+def _keys(root: type[RecipePart], table: tuple[int | str, ...]) -> list[str]:
     """The keys that a table of a recipe may have."""
     kind: Any = root
     for name in table:

@@ -15,7 +15,7 @@ from bertsmith.checkpoint.assemble import substitute
 from bertsmith.corpus import Corpus, Manifest, Mixture
 from bertsmith.corpus.mixture import demand_same_vocabulary
 from bertsmith.corpus.unigram import unigram_cross_entropy
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.examples import Examples
 from bertsmith.examples.source import UnfitCorpusError
 from bertsmith.model import Model
@@ -60,7 +60,7 @@ def open_held_out(recipe: Recipe, corpus: Corpus | Mixture, segments: int) -> He
         key = "patience" if part.patience else "keep"
         raise BertsmithError(
             f"{corpus.directory}: has no held-out text, which evaluate.{key} needs; prepare the"
-            " corpus with --held-out"
+            f" corpus with {setting_name('held_out')}"
         )
     probe = Probe.read(recipe.probe, corpus.tokenizer, length) if recipe.probe.data else None
     baseline = {}

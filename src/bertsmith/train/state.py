@@ -30,7 +30,7 @@ Parts = Mapping[str, Tensors]  # file → its tensors
 
 
 @dataclass
-class Progress:
+class RunProgress:
     """The position of a run: everything in a checkpoint except tensors."""
 
     step: int = 0
@@ -53,7 +53,7 @@ class Progress:
     ended: bool = False  # evaluations say that there is nothing more to expect
 
     @classmethod
-    def of(cls, numbers: Mapping[str, Any]) -> Progress:
+    def of(cls, numbers: Mapping[str, Any]) -> RunProgress:
         """What a checkpoint has; older ones call the record `sums`."""
         later = {"record": numbers["sums"]} if "sums" in numbers else {}
         return cls(**{key: value for key, value in numbers.items() if key != "sums"} | later)

@@ -76,17 +76,13 @@ class Watch:
             self.peak = peak_rate(self.recipe.train.precision, self.recipe.train.device)
         return self.speed() / self.ranks * self.flops / self.peak
 
-    def left(self) -> float:
-        """Estimated seconds until the end."""
-        train, step = self.recipe.train, self.last.get("step", 0)
-        if train.minutes:
-            return max(0.0, 60 * train.minutes - self.elapsed)
-        seconds = [second for second, _ in self.timings]
-        return (train.steps - step) * sum(seconds) / max(len(seconds), 1)
-
     def time_left(self) -> str:
-        """The same for people: 0:05:00, or 3 days, 7:50:00."""
-        return f"{timedelta(seconds=round(self.left()))} left"
+        """The estimated time until the end: 0:05:00, or 3 days, 7:50:00."""
+        train, seconds = self.recipe.train, [second for second, _ in self.timings]
+        left = (train.steps - self.last.get("step", 0)) * sum(seconds) / max(len(seconds), 1)
+        if train.minutes:
+            left = max(0.0, 60 * train.minutes - self.elapsed)
+        return f"{timedelta(seconds=round(left))} left"
 
 
 class Notes(Watch):
