@@ -7,10 +7,7 @@ Run by test_devices.py in a process of its own. Exits with status 1 if a rank fa
 
 from __future__ import annotations
 
-import os
-import socket
 import sys
-import traceback
 from typing import Any
 
 import numpy as np
@@ -26,6 +23,7 @@ from bertsmith.tasks.masked_lm import score_masked_lm
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.precision import Precision
 from serve.live import tiny
+from train.forked import forked
 
 torch.set_num_threads(1)
 TEXTS = ["lorem ipsum " * (number % 7) + "dolor" for number in range(13)]
@@ -89,7 +87,7 @@ def check_shards(ranks: Ranks) -> None:
         assert np.abs(vectors - whole.embed(TEXTS)).max() < 1e-6
 
 
-def main() -> None:
+def main(rank: int) -> None:
     """All checks of one rank."""
     ranks = Ranks(torch.device("cpu"))
     with ranks.process_group():
@@ -98,29 +96,5 @@ def main() -> None:
         check_shards(ranks)
 
 
-def forked(world: int) -> list[int]:
-    """Run all ranks; returns their exit statuses."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world)}
-    children = []
-    for rank in range(world):
-        child = os.fork()
-        if child == 0:
-            os.environ["RANK"] = str(rank)
-            status = 1
-            try:
-                main()
-                status = 0
-            except BaseException:  # noqa: BLE001 - a child must end here
-                traceback.print_exc()
-            finally:
-                sys.stderr.flush()
-                os._exit(status)
-        children.append(child)
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-
-
 if __name__ == "__main__":
-    sys.exit(any([*forked(2), *forked(3)]))
+    sys.exit(any([*forked(2, main), *forked(3, main)]))

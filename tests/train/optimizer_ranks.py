@@ -8,10 +8,7 @@ whose optimizer state is gathered halfway and distributed again.
 
 from __future__ import annotations
 
-import os
-import socket
 import sys
-import traceback
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +16,7 @@ from typing import Any
 import torch
 import torch._dynamo  # the first step of an optimizer would import it
 import torch.distributed as dist
+from forked import forked
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -109,9 +107,8 @@ def full(tensor: Any) -> Tensor:
     return whole
 
 
-def main(rank: int, world: int, port: int, folder: Path) -> None:
+def main(rank: int, world: int, folder: Path) -> None:
     """All runs of one rank."""
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     dist.init_process_group("gloo", rank=rank, world_size=world)
     for name in OPTIMIZERS:
         for how in ("alone", "ddp", "fsdp"):
@@ -121,29 +118,12 @@ def main(rank: int, world: int, port: int, folder: Path) -> None:
     dist.destroy_process_group()
 
 
-def forked(world: int, folder: Path) -> list[int]:
+def in_processes(world: int, folder: Path) -> list[int]:
     """Run all ranks; returns their exit statuses."""
     folder.mkdir()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    children = []
-    for rank in range(world):
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                main(rank, world, port, folder)
-                status = 0
-            except BaseException:  # noqa: BLE001 - a child must end here
-                traceback.print_exc()
-            finally:
-                sys.stderr.flush()
-                os._exit(status)
-        children.append(child)
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return forked(world, lambda rank: main(rank, world, folder))
 
 
 if __name__ == "__main__":
-    statuses = [forked(world, Path(sys.argv[1]) / str(world)) for world in (2, 4)]
+    statuses = [in_processes(world, Path(sys.argv[1]) / str(world)) for world in (2, 4)]
     sys.exit(any(any(ended) for ended in statuses))

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import time
-import traceback
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from typing import Any
 import torch
 import torch._dynamo  # the first step of an optimizer would import it
 import torch.distributed.fsdp
+from forked import forked
 from safetensors.torch import save_file
 
 from bertsmith.distilling import distill
@@ -36,33 +35,9 @@ from bertsmith.train.step import MicroBatch, TrainingStep
 torch.set_num_threads(1)
 
 
-def run(order: dict[str, Any]) -> list[int]:
-    """Train by an order; returns how each rank ended."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    children = []
-    for rank in range(order["ranks"]):
-        child = os.fork()
-        if child == 0:
-            os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(order["ranks"])}
-            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            # Four are as if on two machines.
-            os.environ["LOCAL_WORLD_SIZE"] = str(min(2, order["ranks"]))
-            status = 1
-            try:
-                status = obeyed(order)
-            except BaseException:  # noqa: BLE001 - a child must end here
-                traceback.print_exc()
-            finally:
-                sys.stderr.flush()
-                os._exit(status)
-        children.append(child)
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-
-
 def obeyed(order: dict[str, Any]) -> int:
     """What one rank does; returns how it ended."""
+    os.environ["LOCAL_WORLD_SIZE"] = str(min(2, order["ranks"]))  # four are as if on two machines
     if verb := order.get("verb"):
         {"finetune": finetune, "distill": distill}[verb](*order["given"], **order["settings"])
         return 0
@@ -110,4 +85,5 @@ def late(self: Trainer, punctual: Any = Trainer.run) -> bool:
 
 Trainer.run = late  # type: ignore[method-assign]
 for line in sys.stdin:
-    print(json.dumps(run(json.loads(line))), flush=True)
+    order = json.loads(line)
+    print(json.dumps(forked(order["ranks"], lambda rank, order=order: obeyed(order))), flush=True)

@@ -30,9 +30,9 @@ def declared(owner: type) -> dict[str, Field[Any]]:
     """The settings that a class declares; a field without a sentence is not one of them."""
     fields = getattr(owner, "__dataclass_fields__", None) or vars(owner)
     return {
-        name: one
-        for name, one in fields.items()
-        if isinstance(one, Field) and "description" in one.metadata
+        name: field
+        for name, field in fields.items()
+        if isinstance(field, Field) and "description" in field.metadata
     }
 
 
@@ -49,18 +49,22 @@ def taking(settings: type, usual: Any = ...) -> Callable[[Function], Function]:
     """
 
     def wrap(function: Function) -> Function:
-        own = signature(function).parameters.values()
-        kept = [one for one in own if one.kind is not Parameter.VAR_KEYWORD]
-        more = [
+        declaration = signature(function)
+        parameters = [
+            parameter
+            for parameter in declaration.parameters.values()
+            if parameter.kind is not Parameter.VAR_KEYWORD
+        ]
+        parameters += [
             Parameter(
                 name,
                 Parameter.KEYWORD_ONLY,
                 annotation=settings.__annotations__[name],
-                default=one.default if usual is ... else usual,
+                default=field.default if usual is ... else usual,
             )
-            for name, one in declared(settings).items()
+            for name, field in declared(settings).items()
         ]
-        shown = signature(function).replace(parameters=[*kept, *more])
+        shown = declaration.replace(parameters=parameters)
         function.__signature__ = shown  # type: ignore[attr-defined]
         return function
 
@@ -73,8 +77,8 @@ def picked(settings: type[Settings], given: dict[str, Any]) -> Settings:
     values = {name: given.pop(name) for name in fields if name in given}
     for name, value in values.items():
         about = fields[name].metadata
-        sides = (kinds[name], *get_args(kinds[name]))
-        choices = next((get_args(one) for one in sides if get_origin(one) is Literal), ())
+        types = (kinds[name], *get_args(kinds[name]))
+        choices = next((get_args(kind) for kind in types if get_origin(kind) is Literal), ())
         if choices and value not in (*choices, fields[name].default):
             raise BertsmithError(
                 f"{name_of(settings, name)} must be {' or '.join(choices)}, not {value!r:.40}"

@@ -17,7 +17,7 @@ Take = Literal["best", "last", "none"]
 class Best:
     """A copy of the trained weights at the best evaluation, and how long ago that was.
 
-    `take` is "best", "last" (every evaluation is taken) or "none" (no weights are copied).
+    `take` says which weights are kept: those of the best evaluation, of the last one, or none.
     """
 
     def __init__(self, take: Take = "none") -> None:
@@ -28,7 +28,7 @@ class Best:
         self.waited = 0  # evaluations since there was a better one
 
     def consider(self, score: float, step: int, named: Mapping[str, nn.Parameter]) -> None:
-        """Take the weights as they are if their score is the best so far.
+        """Copy the current weights if their score is the best so far.
 
         Of equal scores the later wins: with few examples scores tie while losses still fall.
         """
@@ -46,7 +46,7 @@ class Best:
 
     @torch.no_grad()
     def restore(self, named: Mapping[str, nn.Parameter]) -> None:
-        """Give a model the best weights, if there are any."""
+        """Copy the best weights, if there are any, into a model's parameters."""
         for name, weights in self.weights.items():
             if is_sharded(weights):
                 named[name].copy_(weights)
@@ -58,7 +58,7 @@ class Best:
         return {"step": self.step, "highest": str(self.highest), "waited": self.waited}
 
     def load(self, numbers: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-        """Restore what a checkpoint has."""
+        """Restore the state of a checkpoint."""
         if numbers:
             self.step, self.waited = numbers["step"], numbers["waited"]
             self.highest = float(numbers["highest"])

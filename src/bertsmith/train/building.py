@@ -96,7 +96,7 @@ def built(
             if device != "meta":
                 random = torch.Generator(device).manual_seed(seed + 1)
                 initialise(model, deviation, random, only=own - tied)
-    made: list[Objective] = []
+    trained: list[Objective] = []
     generator = None
     teacher = _teacher(recipe, tokenizer, config)
     for objective in objectives:
@@ -111,7 +111,7 @@ def built(
                 if device != "meta":
                     initialise(small, deviation, torch.Generator(device).manual_seed(seed + 2))
                 generator = _stored_generator(checkpoint, shape, small)
-            made.append(
+            trained.append(
                 ReplacedTokens(
                     model,
                     small,
@@ -122,17 +122,17 @@ def built(
                 )
             )
         elif issubclass(objective, DistillationObjective):
-            made.append(objective(teacher))
+            trained.append(objective(teacher))
         elif objective is Contrastive:
-            made.append(Contrastive(recipe.contrastive.temperature))
+            trained.append(Contrastive(recipe.contrastive.temperature))
         elif objective is not MaskedTokens or recipe.generator.fills == 1:
-            made.append(objective())
+            trained.append(objective())
     freeze(model, recipe.train.freeze)
     if recipe.train.trained == "lora":
         attach(checkpoint, Lora(**recipe.lora.model_dump()), seed)
     elif recipe.train.trained == "biases":
         train_biases(model)
-    learner = MultiObjective(model.train(), made, recipe.objectives)
+    learner = MultiObjective(model.train(), trained, recipe.objectives)
     return Built(checkpoint, learner, generator, extra, ignored)
 
 

@@ -136,7 +136,7 @@ class CapturedStep:
         if len(passes) == 1 and self.device.type == "cuda":
             self._run(passes[0], numbers)
         else:
-            moved = [(one.build, self._moved(one.tensors)) for one in passes]
+            moved = [(inputs.build, self._moved(inputs.tensors)) for inputs in passes]
             self._compute(moved, *self._moved(numbers))
             self.optimizer.clear()
         self.steps += 1
@@ -148,13 +148,13 @@ class CapturedStep:
 
     # ------------------------------------------------------------------ one step
 
-    def _run(self, one: Inputs, numbers: list[Tensor]) -> None:
+    def _run(self, inputs: Inputs, numbers: list[Tensor]) -> None:
         """Replay the graph of this shape; the second step of a shape captures it."""
-        packed, spec = pack([*numbers, *one.tensors], pin=True)
-        shape = self.shapes.get((one.key, spec))
+        packed, spec = pack([*numbers, *inputs.tensors], pin=True)
+        shape = self.shapes.get((inputs.key, spec))
         if shape is None:
             shape = CapturedShape(torch.empty_like(packed, device=self.device))
-            self.shapes[one.key, spec] = shape
+            self.shapes[inputs.key, spec] = shape
         shape.buffer.copy_(packed, non_blocking=True)
         shape.steps += 1
         if shape.graph is not None:
@@ -162,14 +162,14 @@ class CapturedStep:
             return
         fraction, slot, *rest = unpack(shape.buffer, spec)
         if shape.steps == 1 or self.graphs == GRAPHS:
-            self._compute([(one.build, rest)], fraction, slot)
+            self._compute([(inputs.build, rest)], fraction, slot)
         else:
             self.graphs += 1
             self.pool = self.pool or torch.cuda.graph_pool_handle()
             shape.graph = torch.cuda.CUDAGraph()
             try:
                 with torch.cuda.graph(shape.graph, pool=self.pool):
-                    self._compute([(one.build, rest)], fraction, slot)
+                    self._compute([(inputs.build, rest)], fraction, slot)
             except torch.AcceleratorError as error:
                 reason = str(error).splitlines()[0]
                 raise BertsmithError(

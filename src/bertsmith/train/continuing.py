@@ -18,7 +18,7 @@ LATER = {"teacher", "contrastive", "model.keep", "train.freeze", "train.layer_de
 LATER |= {"train.checkpointing", "evaluate.keep", "evaluate.patience", "checkpoint.film"}
 LATER |= {"train.trained", "lora", "data.corpora", "evaluate.held_out", "probe"}
 # What a checkpoint's tensors belong to.
-SAME = ("model", "generator", "lora", "train.optimizer", "train.trained", "train.freeze")
+SAME, SAME_TRAIN = {"model", "generator", "lora"}, {"optimizer", "trained", "freeze"}
 
 
 def stored_recipe(recipe: Recipe, folder: RunFolder) -> Recipe:
@@ -26,7 +26,7 @@ def stored_recipe(recipe: Recipe, folder: RunFolder) -> Recipe:
     where = str(folder.path / "recipe.toml")
     values = parsed(folder.recipe(), where)
     # All keys were written: a default in place of a lost one would change the run.
-    known = {key: value for key, value in Recipe().model_dump().items() if key != "stages"}
+    known = Recipe().model_dump(exclude={"stages"})
     lost = [key for key in known if key not in values and key not in LATER]
     lost += [
         f"{key}.{own}"
@@ -93,11 +93,11 @@ def branch_recipe(recipe: Recipe | None, branch: Branch, cool_down: int | None) 
         values: dict[str, Any] = {
             "steps": branch.step + cool_down,
             "minutes": 0.0,
+            "schedule": "stable",
             "decay": float(cool_down),
+            # In steps, as the whole run is now shorter or longer.
+            "warmup": train.warmup if train.warmup >= 1 else train.warmup * train.steps,
         }
-        # In steps, as the whole is now shorter or longer.
-        warmup = train.warmup if train.warmup >= 1 else train.warmup * train.steps
-        values |= {"schedule": "stable", "warmup": warmup}
         changed = recipe.model_copy(update={"train": train.model_copy(update=values)})
         recipe = checked(changed.model_dump(), "the cool-down")
     if 0 < recipe.train.steps <= branch.step:
@@ -105,8 +105,7 @@ def branch_recipe(recipe: Recipe | None, branch: Branch, cool_down: int | None) 
             f"{run}: the branch starts at step {branch.step:,}, and train.steps is"
             f" {recipe.train.steps:,}: set more"
         )
-    own, new = (_fixed(one) for one in (before, recipe))
-    for key, old, now in differences(own, new):
+    for key, old, now in differences(_fixed(before), _fixed(recipe)):
         model = run / "model"
         start = setting_name("model.start", str(model), option=f"--from {model}")
         raise BertsmithError(
@@ -118,11 +117,10 @@ def branch_recipe(recipe: Recipe | None, branch: Branch, cool_down: int | None) 
 
 def _fixed(recipe: Recipe) -> dict[str, Any]:
     """The settings that a branch cannot change."""
-    values = recipe.model_dump()
-    kept = {key: values[key] for key in SAME if "." not in key}
-    kept["train"] = {key[6:]: values["train"][key[6:]] for key in SAME if "." in key}
-    kept["train"]["ema above 0"] = recipe.train.ema > 0
-    return kept | {"objectives": sorted(recipe.objectives)}
+    train = recipe.model_dump(include={"train": SAME_TRAIN})["train"]
+    train |= {"ema above 0": recipe.train.ema > 0}
+    fixed = recipe.model_dump(include=SAME)
+    return fixed | {"train": train, "objectives": sorted(recipe.objectives)}
 
 
 def branch_off(branch: Branch, folder: RunFolder, corpus: str) -> None:

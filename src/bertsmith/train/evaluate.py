@@ -33,23 +33,23 @@ def held_out(
 ) -> dict[str, Any] | None:
     """Return losses and accuracies on a fixed set of held-out samples; None when stopped.
 
-    At most one epoch is read. With masked LM, `samples` shows
-    how some masks were filled.
+    At most one epoch is read. With masked LM, `samples` shows how some masks were filled.
     """
     plan = examples.plan(0, tokens=tokens, micro_tokens=min(micro_tokens, AT_ONCE))
-    (every,) = plan.micro_batches
-    parts = [kept for part in every if len(kept := part[part < examples.source.count])]
+    (batches,) = plan.micro_batches
+    once = (batch[batch < examples.source.count] for batch in batches)
+    batches = [batch for batch in once if len(batch)]
     sums: dict[str, Tensor] = {}
     counts: dict[str, float] = {}
     samples: list[dict[str, Any]] = []
-    rounds = -(-len(parts) // ranks.count)
+    rounds = -(-len(batches) // ranks.count)
     module.eval()
     try:
         for number in range(ranks.rank, rounds * ranks.count, ranks.count):
             if ranks.sum([stopped()])[0]:
                 return None
-            active = number < len(parts)
-            example = examples.make(parts[number if active else 0])
+            active = number < len(batches)
+            example = examples.make(batches[number if active else 0])
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 torch.manual_seed(number)
                 own = learner.counts(example)
@@ -66,7 +66,7 @@ def held_out(
     scores: dict[str, Any] = {}
     for place, name in enumerate(names):
         loss, correct, count = total[3 * place : 3 * place + 3]
-        if not count:  # a ratio: the whole and the part
+        if not count:  # a ratio: denominator and numerator
             scores[name] = correct / max(loss, 1)
             continue
         scores[name] = loss / count
@@ -131,12 +131,12 @@ def pseudo_perplexity(
     None if all tokens are special or unknown.
     """
     source = examples.source
-    made = examples.sequences(np.arange(min(sequences, source.count)))
+    texts = examples.sequences(np.arange(min(sequences, source.count)))
     special = torch.tensor(sorted(source.tokenizer.special_ids))  # unknown tokens among them
     total, count = 0.0, 0
     model.eval()
-    rows = np.split(made.ids, np.cumsum(made.lengths)[:-1])
-    segments = np.split(made.segments, np.cumsum(made.lengths)[:-1])
+    rows = np.split(texts.ids, np.cumsum(texts.lengths)[:-1])
+    segments = np.split(texts.segments, np.cumsum(texts.lengths)[:-1])
     for ids, segment in zip(rows, segments, strict=True):
         row = torch.from_numpy(ids)
         places = (~torch.isin(row, special)).nonzero().flatten()

@@ -109,8 +109,8 @@ def _linear(module: nn.Module) -> int:
 
 def _token_maps(block: nn.Module) -> list[nn.Module]:
     """The linear maps of a block that every token passes."""
-    whole: Any = block.block if isinstance(block, ConvolutionBlock) else block
-    attention, feedforward = whole.attention, whole.feedforward
+    inner: Any = block.block if isinstance(block, ConvolutionBlock) else block
+    attention, feedforward = inner.attention, inner.feedforward
     return [attention.qkv, attention.output, feedforward.up, feedforward.down]
 
 

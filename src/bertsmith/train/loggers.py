@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.files import one_line, write_json, writing
 from bertsmith.foreign import read_table
+from bertsmith.store import flat
 
 PROJECT = "bertsmith"  # the project or experiment of runs, unless the library's own variable is set
 WAIT, MANY = 2.0, 1000  # seconds and numbers after which MLflow's store is written
@@ -157,7 +158,7 @@ class MLflow:
                 place = client.create_experiment(name) if found is None else found.experiment_id
                 known = client.create_run(place, run_name=self.about.name).info.run_id
                 self.about.store("mlflow", known)
-                rows = [Param(k, str(v)[:500]) for k, v in flat(self.about.settings)]
+                rows = [Param(k, str(v)[:500]) for k, v in flat(self.about.settings).items()]
                 for first in range(0, len(rows), 100):
                     client.log_batch(known, params=rows[first : first + 100])
             else:
@@ -268,12 +269,3 @@ def reported(name: str, kind: type[Exception]) -> Iterator[None]:
         yield
     except kind as error:
         raise BertsmithError(f"{name}: {one_line(str(error))[:300]}") from error
-
-
-def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings without nesting: train.steps, ..."""
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value

@@ -198,6 +198,7 @@ class PretrainingJob:
         """The loop over the model as it computes: compiled, in a precision, on all ranks."""
         recipe, ranks, train = self.recipe, self.ranks, self.recipe.train
         checkpoints = self.folder.path / "checkpoints"
+        film = Checkpoints(self.folder.path / FILM, MOST_STEPS)
         learner = self.built.learner.to(ranks.device)
         replay = can_replay(recipe, learner, ranks)
         if train.compile:
@@ -227,9 +228,7 @@ class PretrainingJob:
             watch=self.watch,
             place=str(self.folder.path),
             checkpoints=Checkpoints(checkpoints, recipe.checkpoint.keep),
-            film=Checkpoints(self.folder.path / FILM, MOST_STEPS)
-            if recipe.checkpoint.film
-            else None,
+            film=film if recipe.checkpoint.film else None,
             keeping=Keeping(recipe.checkpoint.every, recipe.checkpoint.minutes),
             scoring=scoring(recipe, self.held_out, learner, module, plain.learner, ranks),
             replay=Replay(inputs_of, advice="set train.graphs=false") if replay else None,

@@ -53,17 +53,17 @@ def inputs_of(example: Example, counts: Mapping[str, float]) -> Inputs:
 
     def build(tensors: list[Tensor]) -> tuple[Any, ...]:
         ids, segments, ends, positions, rows, targets, numbers, total, *judged = tensors
-        placed = replace(layout, boundaries=ends, ends=ends, positions=positions)
-        made = replace(
+        on_device = replace(layout, boundaries=ends, ends=ends, positions=positions)
+        padded = replace(
             example,
-            batch=Batch(ids, segments, placed),
+            batch=Batch(ids, segments, on_device),
             rows=rows,
             targets=targets,
             tokens=total,  # type: ignore[arg-type]  # known on the device: it differs by step
             filled=filled,
             judged=judged[0] if judged else None,
         )
-        return made, dict(zip(names, numbers.unbind(), strict=True))
+        return padded, dict(zip(names, numbers.unbind(), strict=True))
 
     return Inputs(tensors, build, (layout.most, layout.full, names, filled))
 

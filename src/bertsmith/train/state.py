@@ -54,9 +54,8 @@ class RunProgress:
 
     @classmethod
     def of(cls, numbers: Mapping[str, Any]) -> RunProgress:
-        """What a checkpoint has; older ones call the record `sums`."""
-        later = {"record": numbers["sums"]} if "sums" in numbers else {}
-        return cls(**{key: value for key, value in numbers.items() if key != "sums"} | later)
+        """Read the numbers of a checkpoint; older ones call the record `sums`."""
+        return cls(**{"record" if key == "sums" else key: n for key, n in numbers.items()})
 
 
 class Saved(NamedTuple):
@@ -150,13 +149,13 @@ def host_copy(tensor: Tensor) -> Tensor:
     return copy.copy_(tensor.detach(), non_blocking=on_gpu)
 
 
-def _whole(folder: Path, name: str, files: Iterable[str]) -> dict[str, Tensor]:
-    """The tensors of a file, or of its shards: those of several shards are put together."""
-    pieces: dict[str, list[Tensor]] = {}
+def _read_tensors(folder: Path, name: str, files: Iterable[str]) -> dict[str, Tensor]:
+    """The tensors of a file, or of all its shards, concatenated."""
+    shards: dict[str, list[Tensor]] = {}
     for file in sorted(file for file in files if SHARD.sub("", file) == name):
         for key, tensor in load_file(folder / file).items():
-            pieces.setdefault(key, []).append(tensor)
-    return {key: torch.cat(some) if len(some) > 1 else some[0] for key, some in pieces.items()}
+            shards.setdefault(key, []).append(tensor)
+    return {key: torch.cat(own) if len(own) > 1 else own[0] for key, own in shards.items()}
 
 
 class Checkpoints:
@@ -260,7 +259,7 @@ class Checkpoints:
                     raise BertsmithError(f"{folder / name}: damaged (its SHA-256 sum differs)")
             numbers = json.loads((folder / "state.json").read_text("utf-8"))
             tensors = {
-                name.removesuffix(".safetensors"): _whole(folder, name, sums)
+                name.removesuffix(".safetensors"): _read_tensors(folder, name, sums)
                 for name in files
                 if name.endswith(".safetensors")
             }

@@ -1,8 +1,4 @@
-"""One training step, for pre-training and fine-tuning alike.
-
-It handles micro-batches, precision (the module is wrapped by a policy),
-the sum over ranks in one collective, gradient clipping, and the guard.
-"""
+"""One training step: micro-batches, one collective over ranks, clipping, guard, update."""
 
 from __future__ import annotations
 
@@ -185,21 +181,22 @@ class KeyBiases:
     KINDS = (Attention, BiasedAttention)
 
     def __init__(self, module: nn.Module) -> None:
-        self.parts: list[tuple[nn.Parameter, Tensor]] = []  # joint biases, and 0 where keys are
+        # Joint biases of queries, keys and values; and masks that are 0 at keys.
+        self.biases: list[tuple[nn.Parameter, Tensor]] = []
         for part in module.modules():
             bias = getattr(part.qkv, "bias", None) if type(part) in self.KINDS else None
             if isinstance(bias, nn.Parameter) and bias.requires_grad:
                 mask = torch.ones_like(bias.data)
-                whole = torch.ones(bias.shape)
-                whole[len(whole) // 3 : 2 * len(whole) // 3] = 0
-                assign(mask, whole)
-                self.parts.append((bias, mask))
+                full = torch.ones(bias.shape)
+                full[len(full) // 3 : 2 * len(full) // 3] = 0
+                assign(mask, full)
+                self.biases.append((bias, mask))
 
     def clear(self) -> None:
         """Set their gradients to 0."""
-        found = [(bias.grad, mask) for bias, mask in self.parts if bias.grad is not None]
-        if found:
-            gradients, masks = zip(*found, strict=True)
+        pairs = [(bias.grad, mask) for bias, mask in self.biases if bias.grad is not None]
+        if pairs:
+            gradients, masks = zip(*pairs, strict=True)
             torch._foreach_mul_(list(map(local_shard, gradients)), list(map(local_shard, masks)))
 
 

@@ -36,31 +36,31 @@ class TableGradients:
 
     def __init__(self, tables: Sequence[nn.Embedding]) -> None:
         self.tables = tables
-        self.kept = [torch.zeros_like(table.weight) for table in tables]
-        self.found: list[tuple[Tensor, Tensor]] = []  # of each table: rows, and their gradients
+        self.dense = [torch.zeros_like(table.weight) for table in tables]
+        self.sparse: list[tuple[Tensor, Tensor]] = []  # of each table: rows, and their gradients
         for table in tables:
             table.sparse = True
 
     def gather(self) -> list[Tensor]:
         """Collect the sparse gradients of a step, each row once; returns their values."""
-        self.found = []
+        self.sparse = []
         for table in self.tables:
             assert table.weight.grad is not None
             rows = table.weight.grad.coalesce()
-            self.found.append((rows.indices()[0], rows.values()))
+            self.sparse.append((rows.indices()[0], rows.values()))
             table.weight.grad = None
-        return [values for _, values in self.found]
+        return [values for _, values in self.sparse]
 
     def place(self) -> None:
         """Set the tables' gradients from the collected values, which may have been clipped."""
-        for table, whole, (rows, values) in zip(self.tables, self.kept, self.found, strict=True):
-            whole[rows] = values
-            table.weight.grad = whole
+        for table, dense, (rows, values) in zip(self.tables, self.dense, self.sparse, strict=True):
+            dense[rows] = values
+            table.weight.grad = dense
 
     def clear(self) -> None:
         """Zero the collected rows."""
-        for whole, (rows, _) in zip(self.kept, self.found, strict=True):
-            whole[rows] = 0.0
+        for dense, (rows, _) in zip(self.dense, self.sparse, strict=True):
+            dense[rows] = 0.0
 
     def close(self) -> None:
         """Restore dense gradients in torch."""
