@@ -203,11 +203,10 @@ def _trained(role: str, name: str, recipe: Recipe, tokenizer: Tokenizer) -> Chec
     if isinstance(tokenizer, Tokenizer):  # of a plan there may be the size alone
         _demand_same_vocabulary(name, f"the {role}'s", directory, tokenizer)
     checkpoint = read(directory)
-    longest = max(length for length, _, _ in recipe.lengths())
-    if longest > checkpoint.config.max_length:
+    if recipe.longest > checkpoint.config.max_length:
         raise BertsmithError(
             f"the {role} reads {checkpoint.config.max_length} tokens, and the recipe makes"
-            f" sequences of {longest}: lower data.length"
+            f" sequences of {recipe.longest}: lower data.length"
         )
     return checkpoint
 
@@ -349,7 +348,7 @@ def _ignored(part: ModelPart, stored: Checkpoint) -> tuple[str, ...]:
 
 
 def _check_lengths(recipe: Recipe, config: Config) -> None:
-    longest = max(length for length, _, _ in recipe.lengths())
+    longest = recipe.longest
     if longest <= config.max_length:
         return
     key = "the length of its stages" if recipe.stages else "data.length"

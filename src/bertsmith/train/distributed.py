@@ -22,6 +22,11 @@ from bertsmith.train.precision import Autocast, Precision, cast_in_units
 KEPT: list[Any] = []
 
 
+def device_named(name: str) -> torch.device:
+    """The device of this name; by default a GPU if there is one."""
+    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
 class Ranks:
     """The rank of this process; a single process unless started by torchrun."""
 

@@ -18,6 +18,7 @@ from bertsmith.model.attention import (
 from bertsmith.model.block import ConvolutionBlock
 from bertsmith.model.heads import EnhancedMaskHead, Head
 from bertsmith.model.position import RelativeSignal
+from bertsmith.train.distributed import device_named
 from bertsmith.train.precision import Name, Precision, supported
 
 TOKENS = 16384  # tokens of a pass by default
@@ -125,7 +126,7 @@ def _signals(encoder: Encoder) -> list[Any]:
 @cache
 def peak_rate(precision: Name, device: str = "") -> float:
     """Floating-point operations per second of this device in matrix products, measured."""
-    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    chosen = device_named(device)
     kind: Any = Precision.of(supported(precision, chosen), chosen).compute
     size = 8192 if chosen.type == "cuda" else 1024
     # Random numbers: with ones a GPU draws less power and is faster than it ever is in training.
@@ -133,14 +134,14 @@ def peak_rate(precision: Name, device: str = "") -> float:
     a = torch.randn(size, size, generator=random).to(chosen, kind)
     best = float("inf")
     for _ in range(5):
-        _settle(chosen)
-        began = time.perf_counter()
+        began = now(chosen)
         a @ a
-        _settle(chosen)
-        best = min(best, time.perf_counter() - began)
+        best = min(best, now(chosen) - began)
     return 2 * size**3 / best
 
 
-def _settle(device: torch.device) -> None:
+def now(device: torch.device) -> float:
+    """The time in seconds at which all work of a device is done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+    return time.perf_counter()

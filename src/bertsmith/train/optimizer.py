@@ -358,12 +358,10 @@ def layered(module: nn.Module, layer_decay: float = 1.0) -> Iterator[tuple[Group
     What is above an encoder learns at the full rate, its top layer at `layer_decay` of it, and so
     on down to the embedding.
     """
-    encoders = {
-        f"{n}." if n else "": e for n, e in module.named_modules() if isinstance(e, Encoder)
-    }
     depths = {
-        prefix: {number: depth for depth, (number, _) in enumerate(encoder.plan, 1)}
-        for prefix, encoder in encoders.items()
+        f"{name}." if name else "": {n: depth for depth, (n, _) in enumerate(encoder.plan, 1)}
+        for name, encoder in module.named_modules()
+        if isinstance(encoder, Encoder)
     }
     for name, parameter in module.named_parameters():
         if not parameter.requires_grad:

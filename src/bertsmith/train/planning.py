@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -23,8 +24,8 @@ from bertsmith.train.building import built, corpus_folders, examples_of, open_co
 from bertsmith.train.busy import demand_busy, fill_of, full
 from bertsmith.train.captured import CapturedStep
 from bertsmith.train.compiling import compile_rows
-from bertsmith.train.distributed import Ranks
-from bertsmith.train.flops import training_flops
+from bertsmith.train.distributed import Ranks, device_named
+from bertsmith.train.flops import now, training_flops
 from bertsmith.train.memory import parameters_of, training_memory
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision, supported
@@ -122,7 +123,7 @@ def plan(
     cost = [_flops(recipe, module, length) for length, _, _ in stages]
     if here:
         example = None
-        if tokenizer_size is None and corpus_folders(recipe) and _device(device).type == "cpu":
+        if tokenizer_size is None and corpus_folders(recipe) and device_named(device).type == "cpu":
             example = _sample(recipe, made.checkpoint.config.segments)
         speed = _measured(recipe, module, device, tokenizer.size, count, example)
         kind = _named(device)
@@ -233,23 +234,19 @@ def _communication(
 
 def _steps(recipe: Recipe, seconds: list[float]) -> list[int]:
     """Return the number of steps of each stage, given the time of a step in each."""
-    train, found = recipe.train, list[int]()
+    train, counts = recipe.train, list[int]()
     left: float = train.steps or 60 * train.minutes
     for number, (each, (_, _, asked)) in enumerate(zip(seconds, recipe.lengths(), strict=True)):
         fit = int(left) if train.steps else int(left / each)
         last = number == len(seconds) - 1
-        found.append(fit if last else min(asked, fit))
-        left -= found[-1] * (1 if train.steps else each)
-    return found
+        counts.append(fit if last else min(asked, fit))
+        left -= counts[-1] * (1 if train.steps else each)
+    return counts
 
 
-class _Sized:
+def _sized(size: int) -> Any:
     """The part of a tokenizer that determines a model's shape."""
-
-    pad_id = cls_id = sep_id = None
-
-    def __init__(self, size: int) -> None:
-        self.size = size
+    return SimpleNamespace(size=size, pad_id=None, cls_id=None, sep_id=None)
 
 
 def _tokenizer(recipe: Recipe, size: int | None) -> Any:
@@ -259,10 +256,10 @@ def _tokenizer(recipe: Recipe, size: int | None) -> Any:
             raise BertsmithError("a continued model keeps its own vocabulary: do not set another")
         if size < 1:
             raise BertsmithError(f"a vocabulary needs at least one token, not {size}")
-        return _Sized(size)
+        return _sized(size)
     if corpus_folders(recipe):
         return open_corpus(recipe).tokenizer
-    return Tokenizer.load(locate(recipe.model.start)) if recipe.model.start else _Sized(30522)
+    return Tokenizer.load(locate(recipe.model.start)) if recipe.model.start else _sized(30522)
 
 
 def _least(recipe: Recipe, module: torch.nn.Module) -> float:
@@ -283,7 +280,7 @@ def _measured(
     recipe: Recipe, module: Any, device: str, vocabulary: int, count: int, example: Example | None
 ) -> Speed:
     """Measure the speed of this computer over a few steps, by default with random tokens."""
-    chosen = _device(device)
+    chosen = device_named(device)
     on_gpu = chosen.type == "cuda"
     length = recipe.lengths()[0][0]
     if example is None:
@@ -312,9 +309,9 @@ def _measured(
     for _ in range(6):
         began = time.perf_counter()
         inputs = (example, module.counts(example))
-        (between,) = step([MicroBatch(inputs)], lambda: [_now(on_gpu)]).extras
+        (between,) = step([MicroBatch(inputs)], lambda: [now(chosen)]).extras
         passes.append(between - began)
-        updates.append(_now(on_gpu) - between)
+        updates.append(now(chosen) - between)
     used = torch.cuda.max_memory_allocated() if on_gpu else None
     passing, updating = median(passes[1:]), median(updates[1:])  # the first allocates memory
     return Speed(cost / passing, _least(recipe, module) if on_gpu else 0, updating, used)
@@ -326,11 +323,6 @@ def _sample(recipe: Recipe, segments: int) -> Example:
     tokens = max(length, min(recipe.train.micro_tokens, MOST_TOKENS["cpu"]))
     samples = examples_of(recipe, open_corpus(recipe), length, segments)
     return samples.make(samples.plan(0, tokens=tokens, micro_tokens=tokens).samples)
-
-
-def _device(name: str) -> torch.device:
-    """The device that is meant, by default a GPU if there is one."""
-    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def _replayed(recipe: Recipe, module: Any, example: Example, device: torch.device) -> float:
@@ -349,12 +341,6 @@ def _replayed(recipe: Recipe, module: Any, example: Example, device: torch.devic
         steps([inputs], 1.0, number)
     steps.finish()
     return (time.perf_counter() - began) / MEASURED
-
-
-def _now(on_gpu: bool) -> float:
-    if on_gpu:
-        torch.cuda.synchronize()
-    return time.perf_counter()
 
 
 def random_example(sequences: int, length: int, recipe: Recipe, vocabulary: int) -> Example:

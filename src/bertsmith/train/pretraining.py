@@ -35,7 +35,7 @@ from bertsmith.train.continuing import (
     find_branch,
     stored_recipe,
 )
-from bertsmith.train.distributed import Ranks
+from bertsmith.train.distributed import Ranks, device_named
 from bertsmith.train.folder import RunFolder
 from bertsmith.train.loggers import LoggedRun, LoggerNames, Loggers, check_loggers
 from bertsmith.train.loop import Keeping, Replay, Trainer
@@ -416,11 +416,10 @@ def _step_lengths(recipe: Recipe, corpus: Corpus | Mixture, first: StepRequest) 
 
 
 def _device(recipe: Recipe) -> torch.device:
-    named = recipe.train.device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(named)
+        device = device_named(recipe.train.device)
     except RuntimeError as error:
-        raise BertsmithError(f"train.device = {named!r} is not a device") from error
+        raise BertsmithError(f"train.device = {recipe.train.device!r} is not a device") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise BertsmithError("train.device is cuda, but torch finds no GPU")
     return device

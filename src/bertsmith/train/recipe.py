@@ -347,6 +347,11 @@ class Recipe(RecipePart):
             (one.length, one.batch_tokens or train.batch_tokens, one.steps) for one in self.stages
         ]
 
+    @property
+    def longest(self) -> int:
+        """The most tokens in a sequence of any stage."""
+        return max(length for length, _, _ in self.lengths())
+
     def toml(self) -> str:
         """The whole recipe, every key spelled out."""
         return tomli_w.dumps(self.model_dump())

@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Mapping
 from threading import Event, Thread
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -105,12 +104,7 @@ class BackgroundWriter:
     def __enter__(self) -> BackgroundWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Wait for the own thread: nothing is written once the run is left."""
         if error is not None:
             self.given_up.set()
