@@ -18,7 +18,7 @@ from bertsmith.corpus.engines import cores, run
 from bertsmith.corpus.worker import serve
 from bertsmith.data.predictions import open_predictions
 from bertsmith.data.vectors import open_vectors
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import write_json, writing
 from bertsmith.foreign import read_json
 from bertsmith.tasks.evaluate import state_coverage
@@ -204,7 +204,7 @@ def _sources(folder: Path, out: Path) -> list[Path]:
         raise BertsmithError(f"{folder}: no such folder")
     if out.resolve().is_relative_to(folder.resolve()):
         raise BertsmithError(
-            f"{out}: lies in the folder that is read; choose another {setting('out')}"
+            f"{out}: lies in the folder that is read; choose another {setting_name('out')}"
         )
     names = (path.relative_to(folder) for path in sorted(folder.rglob("*.parquet")))
     visible = [name for name in names if not any(part[0] in "._" for part in name.parts)]
@@ -225,12 +225,12 @@ def _claim(out: Path, work: FileWork) -> None:
             if stored.get(key) != value:
                 raise BertsmithError(
                     f"{out}: was written with another {key} ({stored.get(key)!r}, not {value!r});"
-                    f" choose another {setting('out')}"
+                    f" choose another {setting_name('out')}"
                 )
         return
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BertsmithError(
-            f"{out}: was not written by this command; choose another {setting('out')}"
+            f"{out}: was not written by this command; choose another {setting_name('out')}"
         )
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)

@@ -37,9 +37,6 @@ def setting_name(name: str, value: Any = None, option: str = "") -> str:
     return f"\x02{option}\x1f{name}{'' if value is None else f'={value!r}'}\x03"
 
 
-setting = setting_name
-
-
 def nearest(name: str, known: Iterable[str]) -> str:
     """Say which known name a person may have meant, if one is near."""
     close = get_close_matches(name[:100], list(known), n=1, cutoff=0.6)

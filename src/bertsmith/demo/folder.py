@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import write_json
 from bertsmith.foreign import read_table
 
@@ -18,14 +18,14 @@ MADE += ["classifier", "tagger", "attention.html", "senses.html", "film.html", "
 def check(out: Path, text: Path | None) -> None:
     """Refuse, before anything is done, a folder of somebody else, and text that is not there."""
     if out.exists() and not out.is_dir():
-        raise BertsmithError(f"{setting('out')}: {out} is a file; name a folder")
+        raise BertsmithError(f"{setting_name('out')}: {out} is a file; name a folder")
     if out.is_dir() and any(out.iterdir()) and not _own(out):
         raise BertsmithError(
-            f"{out}: not empty, and not made by this command; choose another {setting('out')}"
+            f"{out}: not empty, and not made by this command; choose another {setting_name('out')}"
         )
     if text is not None and not text.is_dir():
         raise BertsmithError(
-            f"{text}: no such folder; {setting('text')} needs a folder with text files"
+            f"{text}: no such folder; {setting_name('text')} needs a folder with text files"
         )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bertsmith.demo.text import DemoDocument, DemoPassage, own_text, standard_library
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import atomic, write_text
 from bertsmith.tokenizer import Tokenizer
 
@@ -43,7 +43,7 @@ def area_items(documents: Sequence[DemoDocument]) -> list[tuple[str, str]]:
     often = [area for area, _ in Counter(area for _, area in single).most_common(MOST_AREAS)]
     if len(often) < 2:
         raise BertsmithError(
-            f"the text cannot be divided into classes: give {setting('text')} a folder with "
+            f"the text cannot be divided into classes: give {setting_name('text')} a folder with "
             "several files or sub-folders"
         )
     return [(text, area) for text, area in single if area in often]

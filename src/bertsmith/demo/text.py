@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import reading
 
 LEFT_OUT = {"__pycache__", "dist-packages", "encodings", "idle_test", "pydoc_data"}
@@ -53,7 +53,7 @@ def standard_library() -> list[DemoDocument]:
     with_text = [document for document in documents if document.passages]
     if not with_text:
         raise BertsmithError(
-            f"{root}: no docstrings in it; give a folder of text with {setting('text')}"
+            f"{root}: no docstrings in it; give a folder of text with {setting_name('text')}"
         )
     return with_text
 

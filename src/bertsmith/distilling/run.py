@@ -21,7 +21,7 @@ from bertsmith.distilling.task import (
     teacher_splits,
 )
 from bertsmith.distilling.vectors import Teachers, VectorDistillation, headless, read_plain
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import writing
 from bertsmith.finetuning.defaults import chosen_settings, default_settings, with_metric
 from bertsmith.finetuning.history import TrainingCallback
@@ -82,13 +82,14 @@ def distill(
     if own.recipe is not None or is_corpus(data):
         if out is None or data is None or own.to == "static":
             raise BertsmithError(
-                f"a recipe needs a corpus that `bertsmith prepare` wrote, and {setting('out')}"
+                f"a recipe needs a corpus that `bertsmith prepare` wrote, and {setting_name('out')}"
             )
         recipe = _recipe(teacher, data, own, given)
         return distill_text(recipe, Path(out), resume=resume, show=own.show, log=log)
     if own.changes:
         raise BertsmithError(
-            f"{setting('changes', option='--set')} is for a recipe, which needs a prepared corpus"
+            f"{setting_name('changes', option='--set')} is for a recipe, which needs a prepared"
+            " corpus"
         )
     if data is None and own.to != "static":
         raise BertsmithError(f"give texts to learn from: a file, or {STATIC}, which needs none")
@@ -110,7 +111,7 @@ def distill(
         )
         if own.to == "static":
             if own.layers is not None or own.student is not None:
-                names = f"{setting('layers')} or {setting('student')}"
+                names = f"{setting_name('layers')} or {setting_name('student')}"
                 raise BertsmithError(f"{STATIC} cannot be combined with {names}")
             return job.static(folder, overwrite, resume)
         student, task = Student.of(bert, teacher, own.student, own.layers), task_of(bert)
@@ -129,7 +130,7 @@ def _recipe(
     """The recipe of a student that is pre-trained; settings that recipes have are refused."""
     scored = own.dev is not None or own.test is not None
     if given or scored or own.learn is not None:
-        example = setting("changes", ["train.steps=100"], "--set train.steps=100")
+        example = setting_name("changes", ["train.steps=100"], "--set train.steps=100")
         names = ", ".join([*given, *["dev or test"] * scored]) or "learn"
         raise BertsmithError(f"a recipe sets {names}: change its keys with {example}")
     return taught_recipe(

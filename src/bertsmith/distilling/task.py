@@ -13,7 +13,7 @@ from bertsmith.checkpoint import check_layers, keep_layers, read, read_config, s
 from bertsmith.distilling.result import rows
 from bertsmith.distilling.soft import SoftTraining, demand_one_output, same_tokens
 from bertsmith.distilling.speed import compare_speed, copied, size_of
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.finetuning.result import TrainingRun
 from bertsmith.finetuning.settings import RunSettings
 from bertsmith.finetuning.setup import find_encoder, open_fresh, ready
@@ -29,7 +29,7 @@ from bertsmith.tasks.splits import Splits, split_off
 from bertsmith.tasks.task import Task
 from bertsmith.tasks.training import Training
 
-STATIC = setting("to", "static")
+STATIC = setting_name("to", "static")
 Pair = tuple[str, Evaluation, Evaluation]  # of a file: its split, then teacher and student
 NO_DEV = (
     "there is no labelled dev file: scores on dev are the share of the teacher's predictions that"

@@ -24,7 +24,7 @@ from bertsmith.checkpoint.dense import IDENTITY, Dense
 from bertsmith.distilling.speed import compare_speed, copied
 from bertsmith.distilling.static import principal_components
 from bertsmith.distilling.task import Distillation
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.examples.draw import shuffled
 from bertsmith.files import atomic
 from bertsmith.finetuning.result import TrainingRun
@@ -202,7 +202,9 @@ class VectorDistillation(Distillation):
             raise BertsmithError(f"the student (width {width}) is wider than its teacher ({most})")
         if width != student.vector_width:
             if settings.parallel == "fsdp":
-                raise BertsmithError(f"vectors of another width need {setting('parallel', 'ddp')}")
+                raise BertsmithError(
+                    f"vectors of another width need {setting_name('parallel', 'ddp')}"
+                )
             add_projection(student, width, settings.seed)
         return student
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.explorer.page import check_page, explorer_settings, write_explorer
 from bertsmith.explorer.weights import Packed, pack, scales_of
 from bertsmith.infer.loaded import LoadedModel
@@ -48,14 +48,14 @@ def film(
     read, folder = read_run(run), Path(run)
     kept = Checkpoints(folder / FILM)
     if not kept.steps():
-        film_on = setting("changes", {"checkpoint.film": True}, "--set checkpoint.film=true")
+        film_on = setting_name("changes", {"checkpoint.film": True}, "--set checkpoint.film=true")
         raise BertsmithError(
             f"{folder}: the run kept no weights for a film: pre-train with {film_on}; "
             f"{folder / 'model'} can be exported alone"
         )
     if not read.finished:
         raise BertsmithError(
-            f"{folder}: the run has not ended; {setting('resume', True)} continues it"
+            f"{folder}: the run has not ended; {setting_name('resume', True)} continues it"
         )
     bert = open_model(folder / "model", device="cpu", dtype="float32")
     settings = explorer_settings(bert, dtype, examples)  # of the final weights

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from bertsmith.checkpoint.assemble import emptied, substitute
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.examples.draw import bits
 from bertsmith.finetuning.batches import Epochs, batch_of, micro_batches
 from bertsmith.finetuning.history import History, SilentCallback, TrainingCallback
@@ -41,7 +41,9 @@ UNCHANGED = 3  # scores without a better one, after which a run that has learned
 HEAD_RATE = 2e-3  # learning rate where only the head is trained
 SPARE = 10  # a checkpoint is written when ten times as long as it takes has passed
 REPLAY = Replay(
-    lambda example, counts: example.inputs, read=32, advice=f"train with {setting('graphs', False)}"
+    lambda example, counts: example.inputs,
+    read=32,
+    advice=f"train with {setting_name('graphs', False)}",
 )
 
 

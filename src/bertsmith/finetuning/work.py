@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import nn
 
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import writing
 from bertsmith.finetuning.history import History
 from bertsmith.finetuning.result import TrainingRun
@@ -28,7 +28,7 @@ from bertsmith.tasks.splits import Splits
 from bertsmith.train.distributed import Ranks, assign
 from bertsmith.train.state import Checkpoints
 
-RESUME, OVERWRITE = setting("resume", True), setting("overwrite", True)
+RESUME, OVERWRITE = setting_name("resume", True), setting_name("overwrite", True)
 INTERRUPTED = f"an interrupted run; continue it with {RESUME}, or start again with {OVERWRITE}"
 ADVICE = "use the same options, or remove the folder to start again"
 SENTENCES = {name: f"the {name} changed since" for name in ("model", "data")}

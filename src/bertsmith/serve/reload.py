@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from bertsmith.checkpoint import locate, model_hash
 from bertsmith.checkpoint.lora import share
 from bertsmith.cpu import int8_weights
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.serve.app import application, host
 from bertsmith.serve.config import ModelSpec, ServerPlan
@@ -104,8 +104,10 @@ class Site:
                     model = self.launcher.launch(name, bert, settings, original, sha, spec)
                 opened.append(model)
             if settings.canary and not any(int8_weights(one.bert.model) for one in opened):
-                int8 = setting("dtype", "int8")
-                raise BertsmithError(f"{setting('canary')} compares int8 with float32: add {int8}")
+                int8 = setting_name("dtype", "int8")
+                raise BertsmithError(
+                    f"{setting_name('canary')} compares int8 with float32: add {int8}"
+                )
             models = Models(opened, plan.aliases, any_name=settings.any_model_name)
         except BaseException:
             for model in opened:

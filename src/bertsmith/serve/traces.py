@@ -8,7 +8,7 @@ from time import perf_counter, time_ns
 from typing import Any
 
 from bertsmith import __version__
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.serve.service import Usage
 
 NANO = 1_000_000_000
@@ -25,7 +25,9 @@ class Traces:
             self._api, self._extract = trace, propagate.extract
             provider = provider or _provider()
         except ImportError as error:
-            message = f"{setting('traces')} needs {error.name}: pip install 'bertsmith[traces]'"
+            message = (
+                f"{setting_name('traces')} needs {error.name}: pip install 'bertsmith[traces]'"
+            )
             raise BertsmithError(message) from error
         self._provider = provider
         self._tracer = provider.get_tracer("bertsmith.serve", __version__)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.examples.draw import shuffled
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.ledger import Ledger
@@ -164,8 +164,9 @@ def state_coverage(bert: LoadedModel, coverage: float) -> None:
     if not stored:
         raise BertsmithError(
             "this model has no held-out rows for a coverage: fine-tune it with "
-            f"{setting('coverage')}, or calibrate it when it is evaluated: "
-            f"{setting('calibrate_on', option='--calibrate-on FILE')} and {setting('coverage')}"
+            f"{setting_name('coverage')}, or calibrate it when it is evaluated: "
+            f"{setting_name('calibrate_on', option='--calibrate-on FILE')} and"
+            f" {setting_name('coverage')}"
         )
     limit_for(stored["limits"], coverage)
     keep_settings(bert, {"conformal": {**stored, "coverage": coverage}})

@@ -10,7 +10,7 @@ from bertsmith.data.delimited import Headings
 from bertsmith.data.predictions import Records
 from bertsmith.data.sources import Options, source_tables
 from bertsmith.data.tables import PORTION, FileLayout, Table
-from bertsmith.errors import BertsmithError, nearest, setting
+from bertsmith.errors import BertsmithError, nearest, setting_name
 from bertsmith.ledger import Ledger
 from bertsmith.tasks.cells import (
     LABEL_VALUES,
@@ -225,7 +225,7 @@ def guess(table: Table, given: Mapping[str, str]) -> tuple[Reading, str]:
         text_columns(finder)  # says what is missing
         label_column(finder)
         raise BertsmithError(
-            f"{table.path}: cannot tell the task; choose one with {setting('task')}"
+            f"{table.path}: cannot tell the task; choose one with {setting_name('task')}"
         )
     reading, best = max(guesses, key=lambda pair: pair[1].likely)
     return reading, best.why

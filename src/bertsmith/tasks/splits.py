@@ -13,7 +13,7 @@ from bertsmith.data.folders import find_splits
 from bertsmith.data.records import json_lines_tables, read_document, splits_of
 from bertsmith.data.streams import Stream, suffix_of
 from bertsmith.data.tables import PORTION
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.tasks.corrections import corrected
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.read import read_data
@@ -58,7 +58,7 @@ def read_splits(
     if not train_data.gold():
         raise BertsmithError(
             f"{train_data.path} has no labels to train on; name their column, as in "
-            f"{setting('columns', {'label': 'NAME'}, '--column label=NAME')}"
+            f"{setting_name('columns', {'label': 'NAME'}, '--column label=NAME')}"
         )
     if all(name.isdigit() for name in train_data.columns.values()):  # no header: the same in all
         options = {**options, "columns": train_data.columns}

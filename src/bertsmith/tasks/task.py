@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.checkpoint import Checkpoint
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.calibration import calibration_error
 from bertsmith.metrics.conformal import limit_for
@@ -214,7 +214,7 @@ class Task(Use):
         if pair is not None:
             return {first: text, second: pair}
         if self.needs_pair:
-            pair_setting = setting("pair", option="--pair PASSAGE")
+            pair_setting = setting_name("pair", option="--pair PASSAGE")
             raise BertsmithError(f"a {first} needs a passage: {pair_setting}")
         return {first: text}
 

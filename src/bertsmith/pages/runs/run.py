@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import cause
 from bertsmith.foreign import read_table
 from bertsmith.store import flat
@@ -123,7 +123,7 @@ def read_run(path: str | Path) -> PretrainingRun:
     if not any((run.path / name).is_file() for name in ("recipe.toml", "log.jsonl")):
         problem = "contains no run" if run.path.is_dir() else "no such folder"
         raise BertsmithError(
-            f"{path}: {problem}; name a folder that pretrain wrote ({setting('out')})"
+            f"{path}: {problem}; name a folder that pretrain wrote ({setting_name('out')})"
         )
     run.recipe = _table(run, "recipe.toml") or {}
     run.summary = _table(run, "summary.json") or {}

@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.tasks.check import labels, texts
 from bertsmith.tasks.check.findings import SEVERITIES, CheckReport, Splits
 from bertsmith.tasks.check.lengths import Reader, measure
@@ -42,7 +42,7 @@ def check(splits: Splits, reader: Reader | None = None) -> CheckReport:
     if len(tasks) > 1:
         spoken = ", ".join(f"{dataset.path} {dataset.task}" for dataset in splits.values())
         raise BertsmithError(
-            f"the files are for different tasks: {spoken}; choose one with {setting('task')}"
+            f"the files are for different tasks: {spoken}; choose one with {setting_name('task')}"
         )
     lengths, findings = measure(splits, reader)
     for lint in LINTS:

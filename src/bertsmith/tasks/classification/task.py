@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bertsmith.batch import Batch
 from bertsmith.checkpoint import Checkpoint
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.labels import Score, label_scores, per_label
 from bertsmith.numbers import shown
@@ -39,7 +39,7 @@ class ClassificationTraining(LabelTraining):
             only = ", ".join(map(repr, self.labels)) or "none"
             raise BertsmithError(
                 f"{dataset.path}: training needs at least two labels, found: {only}"
-                f" (without {setting('dev')} a part of the file is held out)"
+                f" (without {setting_name('dev')} a part of the file is held out)"
             )
         seen = (example.label for example in dataset.gold())
         self.weights = class_weights(options.class_weights, self.labels, seen)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bertsmith.batch import Batch
 from bertsmith.checkpoint import Checkpoint, Sentence
-from bertsmith.errors import BertsmithError, setting, setting_name
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.numbers import number_scores
 from bertsmith.model import Model
@@ -243,7 +243,7 @@ class MarginTraining(AnchorTraining):
         if not any(one.scores and one.negative is not None for one in dataset.examples):
             raise BertsmithError(
                 f"{dataset.path}: no row has a negative and a teacher's scores; "
-                f"`bertsmith mine` writes both with {setting('teacher')}"
+                f"`bertsmith mine` writes both with {setting_name('teacher')}"
             )
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:

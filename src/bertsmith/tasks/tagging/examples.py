@@ -7,7 +7,7 @@ from typing import Any
 
 from bertsmith.data.predictions import SUFFIX
 from bertsmith.data.tables import Where
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.ledger import Ledger
 from bertsmith.numbers import parse_whole
 from bertsmith.tasks.reading import OneText
@@ -180,7 +180,7 @@ def predicted_spans(kind: str, row: Mapping[str, Any]) -> Any:
     entities = row.get(f"entities{SUFFIX}", row.get("entities"))
     text = row.get("text")
     if not isinstance(entities, list) or not isinstance(text, str):
-        raise BertsmithError(f"{setting('format', kind)} is for models that tag entities")
+        raise BertsmithError(f"{setting_name('format', kind)} is for models that tag entities")
     results = ("words", "tags", "entities")
     words = row.get(f"words{SUFFIX}", row.get("words"))
     names = {*results, *(f"{name}{SUFFIX}" for name in results)}

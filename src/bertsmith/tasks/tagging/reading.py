@@ -8,7 +8,7 @@ from typing import Any
 
 from bertsmith.data.columns import Finder, is_list
 from bertsmith.data.tables import Row, Table, Where, is_absent, list_cell, sample, text_cell
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.tasks.cells import TEXT, TEXTLESS, TextReading, class_names, label_cell
 from bertsmith.tasks.labelling import MarkSpans
 from bertsmith.tasks.reading import Rows, TaskGuess
@@ -70,7 +70,7 @@ class TaggingReading(TextReading):
         if treebank and all(tag == "_" for one in examples for tag in one.tags):
             raise BertsmithError(
                 f"{rows.table.path}: its column {rows.table.columns['tags']} is empty; choose "
-                f"another with {setting('columns', {'tags': 'NAME'}, '--column tags=NAME')}"
+                f"another with {setting_name('columns', {'tags': 'NAME'}, '--column tags=NAME')}"
             )
         return _spelled(rows, examples)
 

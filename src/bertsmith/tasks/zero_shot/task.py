@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bertsmith.batch import Batch
 from bertsmith.checkpoint import Checkpoint
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
 from bertsmith.infer.run import InferencePass, Steps
 from bertsmith.infer.windows import Window
@@ -312,7 +312,7 @@ class ZeroShotTask(Task):
 
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> Training:
         """There is none."""
-        labels = setting("labels", ["A", "B", "C"], "--labels A,B,C")
+        labels = setting_name("labels", ["A", "B", "C"], "--labels A,B,C")
         raise BertsmithError(f"{self.name} needs no training: predict with {labels}")
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
