@@ -24,7 +24,7 @@ from bertsmith.train import pretrain as train
 
 Model = str | Path | LoadedModel
 Parameters = ParamSpec("Parameters")
-Shown = TypeVar("Shown")
+WithModel = TypeVar("WithModel")
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,20 +47,20 @@ class DistilledBert(distilling.DistillationResult):
         return Bert.of(self.student)
 
 
-def _giving(
-    kind: Callable[..., Shown], verb: Callable[Parameters, Any]
-) -> Callable[Parameters, Shown]:
-    """The same function, whose result is of a kind that has a `Bert`."""
+def _returning(
+    result: Callable[..., WithModel], verb: Callable[Parameters, Any]
+) -> Callable[Parameters, WithModel]:
+    """The same function with a result whose model is a `Bert`."""
 
     @wraps(verb)
-    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Shown:
-        return kind(**vars(verb(*args, **kwargs)))
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> WithModel:
+        return result(**vars(verb(*args, **kwargs)))
 
     return call
 
 
-finetune = _giving(Finetuned, finetuning.finetune)
-distill = _giving(DistilledBert, distilling.distill)
+finetune = _returning(Finetuned, finetuning.finetune)
+distill = _returning(DistilledBert, distilling.distill)
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,10 +99,10 @@ class Evaluated:
 
     def _repr_html_(self) -> str:
         low, high = self.interval
-        about = (
+        title = (
             f"{self.metric} {self.scores[self.metric]:.4g}, 95% interval {low:.4g} to {high:.4g}"
         )
-        return score_table(about, ["", "score"], self.scores.items())
+        return score_table(title, ["", "score"], self.scores.items())
 
     def __repr__(self) -> str:
         count = len(self.evaluation.predictions)
@@ -128,10 +128,12 @@ def evaluate(
 
     `options` are those of `bertsmith.tasks.read.open_data`, such as `columns={"text": "review"}`.
     """
-    bert = _opened(model, device)
-    if isinstance(model, LoadedModel) and calibrate_on is not None:
-        raise BertsmithError("calibrate_on changes a model's directory: name that")
-    name = "" if isinstance(model, LoadedModel) else model
+    if isinstance(model, LoadedModel):
+        if calibrate_on is not None:
+            raise BertsmithError("calibrate_on changes a model's directory: name that")
+        bert, name = model, ""
+    else:
+        bert, name = load(model, device=device), str(model)
     reading = {"usual": bert.columns, **options}
     promise(bert, name, coverage=coverage, abstain=abstain, calibrate_on=calibrate_on, **reading)
     dataset = read_data(data, task_of(bert).name, **reading)
@@ -203,14 +205,18 @@ def pretrain(
         if branch is None or out is None:
             raise BertsmithError("name a recipe, or the branch of a run and out")
         recipe = find_branch(branch).run / "recipe.toml"
-    place = Path(out) if out is not None else Path(Path(recipe).stem)
-    how: dict[str, Any] = {"resume": resume, "branch": branch, "cool_down": cool_down}
-    return Pretrained(place, train(load_recipe(recipe, lines), place, **how, show=show, log=log))
+    folder = Path(out) if out is not None else Path(Path(recipe).stem)
+    summary = train(
+        load_recipe(recipe, lines),
+        folder,
+        resume=resume,
+        branch=branch,
+        cool_down=cool_down,
+        show=show,
+        log=log,
+    )
+    return Pretrained(folder, summary)
 
 
 def _toml(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
-
-
-def _opened(model: Model, device: str | None) -> LoadedModel:
-    return model if isinstance(model, LoadedModel) else load(model, device=device)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from bertsmith import create
 from bertsmith.checkpoint import Sentence, save
-from bertsmith.cli.app import app
+from bertsmith.cli.app import app, main
 from tasks.words import tokenizer
 
 
@@ -53,6 +53,20 @@ def shell() -> Run:
         command = [sys.executable, "-m", "bertsmith.cli", *map(str, words)]
         done = subprocess.run(command, input=text, capture_output=True, encoding="utf-8")
         return Output(done.returncode, done.stdout, done.stderr)
+
+    return call
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the program in this process, errors and exit status included: torch is imported once."""
+
+    def call(*words: str | Path) -> Output:
+        monkeypatch.setattr(sys, "argv", ["bertsmith", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        shown = capsys.readouterr()
+        return Output(int(end.value.code or 0), shown.out, shown.err)
 
     return call
 

@@ -15,7 +15,6 @@ from bertsmith.cli.benchmarks import SeedProgress
 from bertsmith.finetuning import benchmarks
 from bertsmith.finetuning.trials import Trial
 from cli.conftest import Run
-from cli.told import told
 
 FAST = ("--learning-rate", "0.01", "--batch-size", "8", "--epochs", "1", "--device", "cpu")
 
@@ -284,13 +283,13 @@ def test_no_data_is_one_line(
     model: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    program: Run,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("BERTSMITH_DATA", raising=False)
     if home is not None:
         monkeypatch.setenv("BERTSMITH_DATA", home)
-    done = told(monkeypatch, capsys, verb, model)
+    done = program(verb, model)
     assert done.status == 2
     assert message in done.err
     assert done.err.count("\n") == 1

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Run
-from cli.told import told
 
 GOOD = "text,label\n" + "".join(f"text number {n},{'yes' if n % 2 else 'no'}\n" for n in range(30))
 
@@ -58,10 +57,9 @@ def test_what_cannot_be_read_is_one_line_and_status_2(
     words: list[str],
     fault: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    program: Run,
 ) -> None:
-    shown = told(monkeypatch, capsys, "check", write(tmp_path / name, content), *words)
+    shown = program("check", write(tmp_path / name, content), *words)
     assert shown.status == 2
     assert shown.out == ""
     assert shown.err.startswith("bertsmith: ")

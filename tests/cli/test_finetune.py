@@ -12,7 +12,6 @@ import pytest
 from bertsmith import BertsmithError
 from bertsmith.cli.finetune import TrainingProgress
 from cli.conftest import Run
-from cli.told import told
 
 FAST = ("--learning-rate", "0.01", "--batch-size", "8", "--device", "cpu")
 
@@ -259,15 +258,9 @@ def test_mistakes(
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-def test_a_mistake_is_one_line(
-    model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_mistake_is_one_line(program: Run, model: Path, tmp_path: Path) -> None:
     bad = jsonl(tmp_path / "t.jsonl", [{"text": "a", "label": "x"}] * 3)
-    words = ("finetune", model, bad, "--out", tmp_path / "out", "--hold-out", "0")
-    done = told(monkeypatch, capsys, *words)
+    done = program("finetune", model, bad, "--out", tmp_path / "out", "--hold-out", "0")
     assert done.status == 2
     assert done.err.count("\n") == 1
     assert "training needs at least two labels" in done.err

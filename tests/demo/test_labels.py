@@ -9,7 +9,7 @@ from bertsmith.demo.labels import (
     capitals,
     code_names,
     name_items,
-    parted,
+    split_items,
     write_table,
     write_tags,
 )
@@ -67,12 +67,12 @@ def test_a_text_without_names_is_refused() -> None:
         name_items(documents(a=["one two three four five"]), own=True)
 
 
-def test_parts_share_nothing() -> None:
-    parts = parted(range(100), 60)
-    sizes = {name: len(part) for name, part in parts.items()}
+def test_splits_share_nothing() -> None:
+    splits = split_items(range(100), 60)
+    sizes = {name: len(items) for name, items in splits.items()}
     assert sizes == {"test": 9, "dev": 5, "train": 46}
-    assert len({item for part in parts.values() for item in part}) == 60
-    assert parted(range(100), 60) == parts
+    assert len({item for items in splits.values() for item in items}) == 60
+    assert split_items(range(100), 60) == splits
 
 
 def test_files_are_read_as_they_were_meant(tmp_path: Path) -> None:

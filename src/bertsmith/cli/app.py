@@ -114,8 +114,8 @@ class Verbs(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """A list for each section."""
         for section, verbs in SECTIONS.items():
-            found = [(name, self.get_command(ctx, name)) for name in verbs]
-            rows = [(name, one.get_short_help_str(limit=66)) for name, one in found if one]
+            commands = [(name, self.get_command(ctx, name)) for name in verbs]
+            rows = [(name, one.get_short_help_str(limit=66)) for name, one in commands if one]
             with formatter.section(section):
                 formatter.write_dl(rows)
 

@@ -22,7 +22,7 @@ SENTENCE = re.compile(r"(?<=[.!?]) +(?=[A-Z])")
 CONSTANTS = {"True", "False", "None"}
 # As only code is: a_b, aB, AbC, ABcd, ab.cd
 SPELLED = re.compile(r".*_|.*[a-z][A-Z]|[A-Z]+[a-z]+[A-Z]|[A-Z]{2,}[a-z]{2}|\w\w+(\.\w\w+)+$")
-SHARES = {"test": 0.15, "dev": 0.08}  # of the items; the others are learned from
+FRACTIONS = {"test": 0.15, "dev": 0.08}  # of the items; the others are training data
 
 Sentence = list[tuple[str, str]]  # words with their tags
 Item = TypeVar("Item")
@@ -38,7 +38,7 @@ def area_items(documents: Sequence[DemoDocument]) -> list[tuple[str, str]]:
             if passage.area and len(words) >= SHORTEST:
                 text = " ".join(words[:LONGEST])
                 owners.setdefault(texts.setdefault(text.casefold(), text), set()).add(passage.area)
-    # What stands in two areas says nothing about either.
+    # A text that occurs in two areas is no evidence for either.
     single = [(text, areas.pop()) for text, areas in owners.items() if len(areas) == 1]
     often = [area for area, _ in Counter(area for _, area in single).most_common(MOST_AREAS)]
     if len(often) < 2:
@@ -94,32 +94,32 @@ def _sentences(passage: DemoPassage) -> Iterator[str]:
         yield from SENTENCE.split(paragraph)
 
 
-def parted(items: Sequence[Item], most: int, seed: int = 0) -> dict[str, list[Item]]:
-    """At most so many items, shuffled, as test, dev and train."""
-    chosen = list(items)
-    random.Random(seed).shuffle(chosen)
-    chosen = chosen[:most]
-    parts, start = {}, 0
-    for name, share in SHARES.items():
-        stop = start + max(1, round(share * len(chosen)))
-        parts[name], start = chosen[start:stop], stop
-    return parts | {"train": chosen[start:]}
+def split_items(items: Sequence[Item], most: int, seed: int = 0) -> dict[str, list[Item]]:
+    """Shuffle items and divide at most so many of them into test, dev and train."""
+    shuffled = list(items)
+    random.Random(seed).shuffle(shuffled)
+    shuffled = shuffled[:most]
+    splits, start = {}, 0
+    for name, fraction in FRACTIONS.items():
+        stop = start + max(1, round(fraction * len(shuffled)))
+        splits[name], start = shuffled[start:stop], stop
+    return splits | {"train": shuffled[start:]}
 
 
-def write_table(folder: Path, parts: dict[str, list[tuple[str, str]]]) -> None:
-    """Texts and labels as train.csv, dev.csv and test.csv."""
+def write_table(folder: Path, splits: dict[str, list[tuple[str, str]]]) -> None:
+    """Write texts and labels as train.csv, dev.csv and test.csv."""
     folder.mkdir(parents=True)
-    for name, rows in parts.items():
+    for name, rows in splits.items():
         with atomic(folder / f"{name}.csv", "w") as stream:
             writer = csv.writer(stream)
             writer.writerow(("text", "label"))
             writer.writerows(rows)
 
 
-def write_tags(folder: Path, parts: dict[str, list[Sentence]]) -> None:
-    """Words and tags as train.conll, dev.conll and test.conll."""
+def write_tags(folder: Path, splits: dict[str, list[Sentence]]) -> None:
+    """Write words and tags as train.conll, dev.conll and test.conll."""
     folder.mkdir(parents=True)
-    for name, sentences in parts.items():
+    for name, sentences in splits.items():
         text = "\n\n".join("\n".join("\t".join(pair) for pair in one) for one in sentences)
         write_text(folder / f"{name}.conll", text + "\n")
 
@@ -153,7 +153,7 @@ class DemoData:
         return [line for document in self.documents for line in document.lines()]
 
     def pair(self) -> tuple[str, str]:
-        """Two sentences that follow each other, to look at."""
+        """Two consecutive sentences, as an example of an input."""
         for line in self._first_lines():
             first, _, rest = line.partition(". ")
             second = rest.partition(". ")[0].rstrip(".")
@@ -166,10 +166,10 @@ class DemoData:
         known, masked = tokenizer.vocabulary(), []
         for line in self._first_lines():
             words = line.partition(". ")[0].rstrip(".").split()
-            hidden = max(words, key=lambda word: (word.lower() in known) * len(word))
+            longest = max(words, key=lambda word: (word.lower() in known) * len(word))
             plain = all(word.strip(",;").isalpha() for word in words)
-            if plain and 5 <= len(words) <= 8 and len(hidden) > 3 and hidden.lower() in known:
-                place = words.index(hidden)
+            if plain and 5 <= len(words) <= 8 and len(longest) > 3 and longest.lower() in known:
+                place = words.index(longest)
                 masked.append(" ".join([*words[:place], "[MASK]", *words[place + 1 :]]) + ".")
         return masked[:: max(1, len(masked) // 5)][:5] or list(SENTENCES)
 

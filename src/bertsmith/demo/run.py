@@ -32,7 +32,7 @@ def run(out: Path, text: Path | None, budget: Budget, console: Console) -> dict[
     try:
         torch.set_num_threads(fastest_threads(threads))
         with writing(out):
-            results, *shown = _steps(out, text, budget, Printed(console), threads)
+            results, *shown = _steps(out, text, budget, StepPrinter(console), threads)
             results["seconds"] = round(time.monotonic() - began, 1)
             write_text(out / "index.html", page(results, *shown))
             write_mark(out, results)
@@ -46,18 +46,20 @@ def run(out: Path, text: Path | None, budget: Budget, console: Console) -> dict[
     return results
 
 
-def _steps(out: Path, text: Path | None, budget: Budget, said: Printed, threads: int) -> Any:
-    """The results of all steps, and what else the page shows."""
-    with said.step(
+def _steps(out: Path, text: Path | None, budget: Budget, printer: StepPrinter, threads: int) -> Any:
+    """Run all steps; return their results, and what else the page shows."""
+    with printer.step(
         "Meet a trained BERT",
         f"{steps.MODEL} comes with the package. It predicts masked words, and finds sentences on "
         "the same subject. The next steps show how such a model is made.",
     ):
         met = steps.introduce()
-    said.guesses(met["sentences"], [met["guesses"]])
-    said.rows([(one["text"], f"→ {one['nearest']}", f"{one['cosine']:.2f}") for one in met["near"]])
+    printer.guesses(met["sentences"], [met["guesses"]])
+    printer.rows(
+        [(one["text"], f"→ {one['nearest']}", f"{one['cosine']:.2f}") for one in met["near"]]
+    )
 
-    with said.step(
+    with printer.step(
         "Words become tokens",
         "A model reads tokens, not letters. A frequent word is one token; a rare word is split "
         "into pieces, which begin with ##.",
@@ -66,44 +68,44 @@ def _steps(out: Path, text: Path | None, budget: Budget, said: Printed, threads:
         begin(out)
         source, tokenizer = steps.train_vocabulary(out, data, budget)
     size = f"{source['characters'] / 1e6:.1f} million characters of {source['source']}"
-    said.line(f"{size}: {source['vocabulary']:,} tokens")
-    said.line(" ".join(one["token"] for one in source["tokens"]))
+    printer.line(f"{size}: {source['vocabulary']:,} tokens")
+    printer.line(" ".join(one["token"] for one in source["tokens"]))
 
     masked = data.sentences(tokenizer)
-    with said.step(
+    with printer.step(
         "Pre-training",
         "No labels are needed: tokens are masked, and the model learns to predict them from both "
         "sides. It also learns whether the second of two sentences followed the first.",
         spinner=False,
     ):
-        training, log, bert = steps.pretrain_model(out, tokenizer, budget, masked, said.progress)
-    said.guesses(masked, training["guesses"])
+        training, log, bert = steps.pretrain_model(out, tokenizer, budget, masked, printer.progress)
+    printer.guesses(masked, training["guesses"])
 
     torch.set_num_threads(fastest_threads(threads))  # other programs may have started or ended
     speed = training["tokens"] / max(60 * training["minutes"], 1e-9)
-    tuning = steps.DemoTuning(out, tokenizer, speed, budget, said.progress == "live")
+    tuning = steps.DemoTuning(out, tokenizer, speed, budget, printer.progress == "live")
     areas, names = OWN if data.own else LIBRARY
-    with said.step(
+    with printer.step(
         "Fine-tuning",
         f"A new layer on top and labelled examples: the model learns {areas}, and {names}.",
         spinner=False,
     ):
         classifier, labelled = tuning.classifier(data.areas)
-        said.bars(steps.score_bars(classifier), "accuracy on held-out texts")
+        printer.bars(steps.score_bars(classifier), "accuracy on held-out texts")
         tagger, tagged = tuning.tagger(data.names)
-        said.bars(steps.score_bars(tagger), "F1 on held-out sentences")
+        printer.bars(steps.score_bars(tagger), "F1 on held-out sentences")
         few = tuning.starts()
-    said.line(f"the same tagger, trained on only {few['learned_from']} labelled sentences:")
-    said.bars([(one["name"], one["f1"]) for one in few["starts"]], "F1")
+    printer.line(f"the same tagger, trained on only {few['learned_from']} labelled sentences:")
+    printer.bars([(one["name"], one["f1"]) for one in few["starts"]], "F1")
 
-    with said.step("Looking inside", "Which tokens each head of each layer attends to."):
+    with printer.step("Looking inside", "Which tokens each head of each layer attends to."):
         head = steps.furthest_head(bert, *data.pair(), out / "attention.html")
         # Of a person's text nobody knows which word has two senses.
         lines = [] if data.own else data.lines()
         groups = steps.group_senses(bert, lines, budget.occurrences, out / "senses.html")
     for number, group in enumerate(groups["groups"]):
         near = ", ".join(group["words"][:5])
-        said.line(f"“{groups['word']}”, group {number}: {group['count']} times near {near}")
+        printer.line(f"“{groups['word']}”, group {number}: {group['count']} times near {near}")
     results = {
         "finished": True,
         "met": met,
@@ -130,7 +132,7 @@ def _commands(out: Path, sentence: str) -> list[str]:
     ]
 
 
-class Printed:
+class StepPrinter:
     """Prints headings and results."""
 
     def __init__(self, console: Console) -> None:

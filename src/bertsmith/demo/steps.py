@@ -20,7 +20,7 @@ from bertsmith.bert import Bert, load
 from bertsmith.corpus import prepare
 from bertsmith.demo.budget import Budget
 from bertsmith.demo.initialization import LOOKS, write_initial_model
-from bertsmith.demo.labels import DemoData, Sentence, parted, write_table, write_tags
+from bertsmith.demo.labels import DemoData, Sentence, split_items, write_table, write_tags
 from bertsmith.explorer import film
 from bertsmith.explorer.film import load_step
 from bertsmith.files import write_text
@@ -199,15 +199,15 @@ class DemoTuning:
         """Fine-tune on `out`/areas and write `out`/classifier; also return examples to show."""
         rows = [(text, [label]) for text, label in items]
         count, epochs = self._affordable(rows, self.budget.classifier_seconds)
-        write_table(self.out / "areas", parted(items, count))
-        return self._tuned("areas", "classifier", parted(rows, count), epochs)
+        write_table(self.out / "areas", split_items(items, count))
+        return self._tuned("areas", "classifier", split_items(rows, count), epochs)
 
     def tagger(self, items: Sequence[Sentence]) -> tuple[dict[str, Any], list[Display]]:
         """Fine-tune on `out`/names and write `out`/tagger; also return examples to show."""
         rows = [(" ".join(word for word, _ in one), [tag for _, tag in one]) for one in items]
         count, epochs = self._affordable(rows, self.budget.tagger_seconds)
-        write_tags(self.out / "names", parted(items, count))
-        return self._tuned("names", "tagger", parted(rows, count), epochs)
+        write_tags(self.out / "names", split_items(items, count))
+        return self._tuned("names", "tagger", split_items(rows, count), epochs)
 
     def starts(self) -> dict[str, Any]:
         """Train the tagger on few sentences of `out`/names from three models, all alike.
@@ -251,7 +251,9 @@ class DemoTuning:
     def _tuned(
         self, data: str, folder: str, rows: dict[str, list[Row]], epochs: int
     ) -> tuple[dict[str, Any], list[Display]]:
-        labels = {name: [label for _, own in part for label in own] for name, part in rows.items()}
+        labels = {
+            name: [label for _, own in split for label in own] for name, split in rows.items()
+        }
         frequent = Counter(labels["train"]).most_common(1)[0][0]
         result, test = self._finetuned(
             self.out / "model", self.out / data, self.out / folder, epochs=epochs, batch_size=16
