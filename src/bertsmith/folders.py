@@ -91,7 +91,7 @@ def check_replaceable(folder: str | Path, overwrite: bool = False) -> None:
 
 
 def _foreign(folder: Path) -> str | None:
-    """What speaks against a folder being bertsmith's own, or None."""
+    """Why a folder is not one that bertsmith wrote, or None."""
     listed = _listed(folder)
     if not listed:
         return f"it has no {MARKER} with a list of its files"

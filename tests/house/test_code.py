@@ -8,10 +8,20 @@ from typing import TypeGuard
 
 import pytest
 
-from house.source import HOUSE, Rule, complaints, docstrings, imported, room_of, shown
+from house.source import (
+    HOUSE,
+    Rule,
+    complaints,
+    docstrings,
+    imported,
+    name_of,
+    room_of,
+    shown,
+)
 
 FAMILIES = ["bert", "roberta", "albert", "distilbert", "electra", "deberta", "modernbert"]
 NEVER_IMPORTED = {"transformers", "sentence_transformers", "pickle", "cloudpickle", "dill"}
+COMMAND = re.compile(r"bertsmith [a-z-]+ [^;:]*--[a-z]")
 OPTION = re.compile(r"(?:^|[\s(`])--[a-z]")
 STATEMENTS = 1000  # of model/ and families/ together: one sitting
 TAGS = "html head body div span p table t[rdh] thead tbody svg rect circle text path polyline line"
@@ -119,13 +129,28 @@ def unsafe(path: Path, tree: ast.AST) -> Iterator[str]:
 
 
 def option_names(path: Path, tree: ast.AST) -> Iterator[str]:
-    """Complain of a command-line option in a text of Python's: it names its own arguments."""
-    if room_of(path) == "cli":
+    """Complain of a command-line option in a message of Python's: it names its own arguments.
+
+    Whole commands (`bertsmith index FOLDER --out INDEX`), commands as lists of words, and what is
+    handed to `setting_name`, which shows an option on the command line alone, are meant.
+    """
+    if room_of(path) in {"cli", "settings", "errors"}:
         return
-    spoken = {id(statement.value) for statement in docstrings(tree)}
+    meant = {id(statement.value) for statement in docstrings(tree)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if id(node) not in spoken and OPTION.search(node.value):
+        if isinstance(node, ast.Call) and name_of(node.func) == "setting_name":
+            meant |= {id(part) for part in ast.walk(node)}
+        elif isinstance(node, ast.List):
+            meant |= {id(part) for element in node.elts for part in ast.walk(element)}
+        elif isinstance(node, ast.JoinedStr):
+            text = "".join(
+                str(p.value) if isinstance(p, ast.Constant) else "X" for p in node.values
+            )
+            if COMMAND.search(text):
+                meant |= {id(part) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in meant:
+            if OPTION.search(node.value) and not COMMAND.search(node.value):
                 yield f"{shown(path)}:{node.lineno}: {node.value[:60]!r} names an option"
 
 
@@ -218,6 +243,10 @@ def test_the_encoder_is_read_in_one_sitting() -> None:
         (option_names, "x.py", "raise Error('use --overwrite')", True),
         (option_names, "x.py", "'''The option --overwrite.'''", False),
         (option_names, "x.py", "x = 'a -- b'", False),
+        (option_names, "x.py", "f'{p}: run bertsmith index {p} --out NEW'", False),
+        (option_names, "x.py", "f'{p}: add --out'", True),
+        (option_names, "x.py", "setting_name('out', 1, '--out')", False),
+        (option_names, "x.py", "run([*torchrun, '--resume'])", False),
         (option_names, "cli/x.py", "raise Error('use --overwrite')", False),
         (unsafe, "x.py", "model.eval()", False),
         (unsafe, "x.py", "eval('1')", True),

@@ -2,10 +2,11 @@
 
 import ast
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-from house.source import HOUSE, ROOT, docstrings, shown, tree_of
+from house.source import HOUSE, ROOT, tree_of
 
 # Phrases of an older idiom of this project, which readers had to decode: write what the
 # documentation of PyTorch or scikit-learn would say.
@@ -55,22 +56,22 @@ OLD_PHRASES = [
 OLD = re.compile(r"(?<![\w-])(?:" + "|".join(OLD_PHRASES) + r")(?![\w-])")
 
 
-def shown_texts(path: Path) -> Iterator[str]:
-    """Yield the texts of a file that people see: all of a page, the strings of a program."""
+def texts_of(path: Path) -> Iterator[str]:
+    """Yield what people read in a file: all of a page; a program's strings and comments."""
     if path.suffix != ".py":
         yield path.read_text("utf-8")
         return
-    tree = tree_of(path)
-    spoken = {id(statement.value) for statement in docstrings(tree)}
-    for node in ast.walk(tree):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if id(node) not in spoken or shown(path).startswith("cli/"):  # help is a docstring
-                yield node.value
+            yield node.value
+    with tokenize.open(path) as stream:
+        tokens = list(tokenize.generate_tokens(stream.readline))
+    yield " ".join(token.string.strip("# ") for token in tokens if token.type == tokenize.COMMENT)
 
 
 def old_phrases(path: Path) -> list[str]:
-    """Return the old phrases that a file shows to people."""
-    texts = (" ".join(text.split()) for text in shown_texts(path))
+    """Return the old phrases in a file."""
+    texts = (" ".join(text.split()) for text in texts_of(path))
     return [found for text in texts for found in OLD.findall(text)]
 
 

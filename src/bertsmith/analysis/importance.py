@@ -28,7 +28,7 @@ class WordImportance:
     start: int
     end: int
     source: int  # 0 the first text, 1 the second
-    importance: float  # of log probability; negative where the word speaks against the answer
+    importance: float  # of log probability; negative where the word makes the answer less likely
     tokens: tuple[int, ...]  # its places in the input
 
 

@@ -59,13 +59,13 @@ def _declared(family: Family, settings: Settings) -> tuple[str, ...]:
 
 
 def _likeliest(family: Family, kind: str, settings: Settings, stored: Iterable[str]) -> HeadEntry:
-    """The way that least speaks against."""
+    """The stored form of a head that fits the checkpoint best."""
     ways = [way for way in family.heads if way.kind == kind]
     return min(ways, key=lambda way: _doubt(way, settings, stored))
 
 
 def _doubt(entry: HeadEntry, settings: Settings, stored: Iterable[str]) -> tuple[bool, int]:
-    """How little speaks for a head being stored this way: tensors first, then settings."""
+    """A sort key, lowest for the best fit: are tensors missing, and how many settings differ."""
     against = sum(settings.get(key, value) != value for key, value in entry.settings.items())
     return not _wholly_stored(entry, stored), against
 

@@ -120,7 +120,7 @@ class Workshop:
         if self.unknown is not None:
             known = tokens != self.unknown
             ledger.note("unknown tokens", len(known) - int(known.sum()))
-            # There is nothing to learn from them: unknown tokens are never predicted.
+            # Unknown tokens are never predicted, so such documents have no targets.
             blank = np.bincount(np.repeat(owners, lengths), known, len(digests)) == 0
             ledger.note("documents of unknown tokens only, left out", int((full & blank).sum()))
             kept = ~blank[owners]  # (S,)

@@ -23,7 +23,7 @@ class Context(NamedTuple):
     layout: Layout
     signal: Signal | None = None
     look: Look | None = None  # is shown queries, keys and how they score
-    change: Change | None = None  # what becomes of what the heads found, before it is projected
+    change: Change | None = None  # changes the outputs of the heads before they are projected
 
 
 class QueryValueLinear(nn.Linear):
@@ -57,7 +57,7 @@ class Attention(nn.Module):
     def forward(
         self, x: Tensor, context: Context, queries: Tensor | None = None, norm: nn.Module = AS_IT_IS
     ) -> Tensor:
-        """(T, D) → what the heads found (T, H * d), which `output` maps back to (T, D).
+        """(T, D) → outputs of the heads (T, H * d), which `output` maps back to (T, D).
 
         With `queries`, those rows ask and the rows of x answer. Rows are read through `norm`.
         """

@@ -37,7 +37,7 @@ Compare = Callable[[TextVectors], ContrastiveLoss]
 class Contrastive(Objective):
     """Cosines of mean states over a temperature, as logits of which text is one's partner.
 
-    The texts of other documents are negatives: all of the step, if the pass is told of them, else
+    The texts of other documents are negatives: those of the step if they are gathered, else
     those of its own batch. A text equal to one's own or to one's partner is not a negative.
     """
 

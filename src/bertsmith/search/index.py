@@ -319,7 +319,7 @@ class Index:
         return all(one.name != error.segment.name for one in self._store.segments())
 
     def _explained(self, error: BertsmithError) -> BertsmithError:
-        """Remember damage; add the way out to an error about vectors, which are computed again."""
+        """Remember damage; an error about vectors, which can be computed again, says how."""
         if isinstance(error, DamagedIndexError):
             with suppress(sqlite3.Error):
                 state = self._store.folder, self._store.generation()

@@ -77,7 +77,7 @@ class State:
 class Admission:
     """Authentication, limits and admission; metrics and logs of every request.
 
-    What is served is replaced as a whole by `serve`; requests that have begun keep the old.
+    What is served is replaced as a whole by `serve`; running requests keep the old.
     """
 
     service: ModelService

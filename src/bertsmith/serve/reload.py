@@ -1,7 +1,7 @@
 """A server process that reads its configuration again and replaces what it serves as a whole.
 
 What is new or changed is loaded beside what is served. Then requests are admitted for the new
-models, those that have begun finish with the old ones, and old workers end: no request is lost. A
+models, running ones finish with the old ones, and old workers end: no request is lost. A
 mistake in the file changes nothing.
 """
 

@@ -29,7 +29,7 @@ def fill_of(recipe: Recipe, length: int, tokens: int, ranks: int) -> int:
     """Return the multiple of tokens to which micro-batches are padded.
 
     A compiled graph fits one shape, the largest that a micro-batch of the step can have. Else the
-    filler is at most 1/64 of a micro-batch.
+    padding is at most 1/64 of a micro-batch.
     """
     count = ranks * passes_of(recipe, tokens, ranks)
     if not recipe.train.compile:

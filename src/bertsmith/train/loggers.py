@@ -34,7 +34,7 @@ class LoggedRun:
     settings: Mapping[str, Any]
 
     def stored(self, logger: str) -> str | None:
-        """The id under which a logger knows the run, if it was begun before."""
+        """The id of the run in a logger, if an earlier process started it."""
         found = (read_table(self.folder / "loggers.json") or {}).get(logger)
         return found if isinstance(found, str) else None
 

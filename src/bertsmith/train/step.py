@@ -152,7 +152,7 @@ class TrainingStep:
         return names, torch.stack(rows).sum(0) if len(rows) > 1 else rows[0]
 
     def _comparing(self, micro_batches: Sequence[MicroBatch]) -> Comparing | None:
-        """How texts of other micro-batches and ranks are told of, if the loss compares them."""
+        """What gathers the texts of all micro-batches and ranks, if the loss compares them."""
         if self.comparing is None or (len(micro_batches) == 1 and self.ranks.count == 1):
             return None
         examples = [one.inputs[0] for one in micro_batches]
