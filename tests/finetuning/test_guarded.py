@@ -14,10 +14,10 @@ import torch
 
 from bertsmith import BertsmithError
 from bertsmith.finetuning import Interrupted, finetune, plan
-from bertsmith.train.averages import Averages
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.optimizer import CompositeOptimizer
 from bertsmith.train.step import TrainingStep
+from bertsmith.train.weights import Averages
 from finetuning.conftest import FAST, Write, labelled
 from finetuning.test_resume import Stopper, report, weights
 from tasks.models import Maker

@@ -22,11 +22,11 @@ from bertsmith.model.attention import Attention
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.training import Training
-from bertsmith.train import tables
+from bertsmith.train import step
 from bertsmith.train.activations import CachedEncoder
-from bertsmith.train.best import Best
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.recipe import TrainPart
+from bertsmith.train.weights import Best
 from finetuning.conftest import FAST, Write, labelled, texts, train
 from tasks.models import Made, Maker
 
@@ -183,21 +183,21 @@ def test_rows_of_large_tables_learn_the_same(
     """Gradients that come by rows, also over several parts of a step, are the same gradients."""
     folder, file = base().folder, write("t.jsonl", labelled(24))
     whole = trained(folder, file, dtype=dtype, budget=100)
-    monkeypatch.setattr(tables, "LARGE", 100)
+    monkeypatch.setattr(step, "LARGE", 100)
     name, far = "encoder.embedding.token.weight", 1e-4 if dtype == "float32" else 2e-2
     rows = trained(folder, file, dtype=dtype, budget=100)
     assert apart({name: whole[name]}, {name: rows[name]}) < far
     bert = load(folder, device="cpu")
-    assert tables.large_tables(bert.model) == [bert.model.encoder.embedding.token]
+    assert step.large_tables(bert.model) == [bert.model.encoder.embedding.token]
     bert.model.encoder.embedding.token.requires_grad_(False)
-    assert tables.large_tables(bert.model) == []
+    assert step.large_tables(bert.model) == []
 
 
 def test_a_table_that_an_output_shares_is_left_alone(
     made: Callable[..., Made], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "LARGE", 100)
-    assert tables.large_tables(made("bert", "ForMaskedLM").ours.model) == []
+    monkeypatch.setattr(step, "LARGE", 100)
+    assert step.large_tables(made("bert", "ForMaskedLM").ours.model) == []
 
 
 def test_a_step_has_as_many_examples_as_were_asked_for(base: Maker, write: Write) -> None:

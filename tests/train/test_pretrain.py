@@ -24,10 +24,10 @@ from bertsmith.corpus import Corpus, prepare
 from bertsmith.errors import BertsmithError
 from bertsmith.files import digest
 from bertsmith.train import Recipe, pretrain
-from bertsmith.train.averages import Averages
 from bertsmith.train.building import built, examples_of
 from bertsmith.train.state import Checkpoints
 from bertsmith.train.step import TrainingStep
+from bertsmith.train.weights import Averages
 from model.tiny import TINY
 from sampled import sampled
 

@@ -13,11 +13,10 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from bertsmith.errors import BertsmithError
-from bertsmith.train.averages import Averages
-from bertsmith.train.best import Best
 from bertsmith.train.folder import RunFolder
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.state import Checkpoints, RunProgress, Saved, TensorState
+from bertsmith.train.weights import Averages, Best
 
 
 def tensors(step: int) -> dict[str, Any]:

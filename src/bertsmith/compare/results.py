@@ -26,8 +26,7 @@ from bertsmith.model import Config, Model, build
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.task import Prediction
 from bertsmith.train.building import Built, built
-from bertsmith.train.flops import encoder_flops
-from bertsmith.train.memory import inference_memory, parameters_of, training_memory
+from bertsmith.train.flops import encoder_flops, inference_memory, parameters_of, training_memory
 
 LENGTH, BATCH = 128, 8  # of memory and speed
 DRAWS_OF_A_PAIR = 50

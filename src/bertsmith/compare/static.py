@@ -17,8 +17,13 @@ from bertsmith.families import Settings, family_of, preset, presets
 from bertsmith.model import Model, build
 from bertsmith.objectives import MaskedTokens, MultiObjective
 from bertsmith.pages import ChartPoint, page, point_chart, short, table
-from bertsmith.train.flops import encoder_flops, training_flops
-from bertsmith.train.memory import inference_memory, parameters_of, training_memory
+from bertsmith.train.flops import (
+    encoder_flops,
+    inference_memory,
+    parameters_of,
+    training_flops,
+    training_memory,
+)
 
 LENGTH, BATCH, RATE = 128, 8, 0.15
 VOCABULARY = 1024  # of models whose speed is measured: lookups take no time

@@ -22,7 +22,6 @@ from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import STEP
 from bertsmith.tasks.training import LEARNED, Sample, Training
 from bertsmith.train.activations import CachedEncoder, blocks_of, freeze, restore_forward
-from bertsmith.train.best import Best
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.loggers import Loggers
 from bertsmith.train.loop import Keeping, Replay, Scoring, Trainer
@@ -30,8 +29,8 @@ from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision, supported
 from bertsmith.train.recipe import TrainPart
 from bertsmith.train.state import Checkpoints
-from bertsmith.train.step import allow_signals
-from bertsmith.train.tables import large_tables
+from bertsmith.train.step import allow_signals, large_tables
+from bertsmith.train.weights import Best
 
 Scores = dict[str, float]
 BUDGETS = {"cpu": 8192, "cuda": 32768}  # tokens that pass through the model at once

@@ -26,8 +26,6 @@ from bertsmith.examples.draw import bits
 from bertsmith.examples.loader import BatchRequest, LoadedStep, quick_switches
 from bertsmith.files import finite
 from bertsmith.ledger import Ledger
-from bertsmith.train.averages import Averages
-from bertsmith.train.best import Best, Take
 from bertsmith.train.captured import CapturedStep, Inputs, StepRow
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.guard import FAULTS, PATIENCE, ROLLBACKS, Guard, LossScale
@@ -40,6 +38,7 @@ from bertsmith.train.schedule import rate_at
 from bertsmith.train.state import Checkpoints, RunProgress, Saved, TensorState
 from bertsmith.train.step import MicroBatch, StepNote, StepResult, TrainingStep
 from bertsmith.train.stopping import Stop, StopSignal
+from bertsmith.train.weights import Averages, Best, Take
 
 QUICK = 0.05  # seconds: a checkpoint that is written faster is always written when it is due
 Scores = dict[str, Any]

@@ -25,8 +25,7 @@ from bertsmith.train.busy import demand_busy, fill_of, full
 from bertsmith.train.captured import CapturedStep
 from bertsmith.train.compiling import compile_rows
 from bertsmith.train.distributed import Ranks, device_named
-from bertsmith.train.flops import now, training_flops
-from bertsmith.train.memory import parameters_of, training_memory
+from bertsmith.train.flops import now, parameters_of, training_flops, training_memory
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision, supported
 from bertsmith.train.recipe import Recipe

@@ -18,10 +18,9 @@ from torch import Tensor, nn
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause, digest, sync
-from bertsmith.train.averages import Averages
-from bertsmith.train.best import Best
 from bertsmith.train.distributed import Ranks, assign, is_sharded, shards_of
 from bertsmith.train.optimizer import CompositeOptimizer, local_shard
+from bertsmith.train.weights import Averages, Best
 
 WRITING, REPLACED = ".writing-", ".replaced-"
 SHARD = re.compile(r"-\d{5}-of-\d{5}(?=\.safetensors$)")
