@@ -111,13 +111,13 @@ def test_answers_of_many_questions_are_those_of_each(made: Maker) -> None:
 
 def test_similarity(made: Maker) -> None:
     bert = made("bert", "Model").ours
-    pairs = [Related(TEXTS[n], TEXTS[n + 1], None, HERE) for n in range(3)]
+    pairs = [Related(TEXTS[n], (TEXTS[n + 1],), (), HERE) for n in range(3)]
     vectors = bert.embed(TEXTS, normalise=True)
     cosines = [float(np.dot(vectors[n], vectors[n + 1])) for n in range(3)]
     assert [one.value for one in predict(bert, pairs)] == pytest.approx(cosines, abs=1e-5)
     with pytest.raises(BertsmithError, match="no task head"):
         predict(bert, lines(TEXTS[0]))
-    same = [Related(text, text, None, HERE) for text in TEXTS]
+    same = [Related(text, (text,), (), HERE) for text in TEXTS]
     assert evaluate(bert, Dataset(Path("same"), "similarity", same)).scores["accuracy_at_1"] == 1.0
 
 

@@ -25,23 +25,15 @@ class Related(TaskExample):
     """Texts that belong together, and texts that do not: any number of both for an anchor."""
 
     anchor: str
-    positive: str
-    negative: str | None
+    positives: tuple[str, ...]  # at least one
+    negatives: tuple[str, ...]
     where: Where
-    more_positives: tuple[str, ...] = ()
-    more_negatives: tuple[str, ...] = ()
     scores: tuple[float, ...] = ()  # a teacher's, of all positives and negatives; or none
-
-    @property
-    def positives(self) -> tuple[str, ...]:
-        """All texts that belong to the anchor."""
-        return (self.positive, *self.more_positives)
 
     @property
     def texts(self) -> tuple[str, ...]:
         """The texts that a model reads: the anchor, all positives, all negatives."""
-        first = () if self.negative is None else (self.negative,)
-        return (self.anchor, *self.positives, *first, *self.more_negatives)
+        return (self.anchor, *self.positives, *self.negatives)
 
     @property
     def labelled(self) -> bool:
@@ -89,11 +81,8 @@ class SimilarityReading(ScoreReading):
                 rows.ledger.note(TEXTLESS)
                 continue
             query = text_cell(row.cells[anchor], where, anchor)
-            first, more = (far[0], far[1:]) if far else (None, [])
             scores = scores_cell(row.cells.get(taught), where, len(near + far)) if taught else ()
-            examples.append(
-                Related(query, near[0], first, where, tuple(near[1:]), tuple(more), scores)
-            )
+            examples.append(Related(query, tuple(near), tuple(far), where, scores))
         return examples
 
     def input_columns(self, rows: Rows) -> TextColumns:

@@ -240,7 +240,7 @@ class MarginTraining(AnchorTraining):
 
     def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
         super().__init__(dataset, options)
-        if not any(one.scores and one.negative is not None for one in dataset.examples):
+        if not any(one.scores and one.negatives for one in dataset.examples):
             raise BertsmithError(
                 f"{dataset.path}: no row has a negative and a teacher's scores; "
                 f"`bertsmith mine` writes both with {setting_name('teacher')}"
@@ -248,7 +248,7 @@ class MarginTraining(AnchorTraining):
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """Rows that have a negative and scores."""
-        usable = [one for one in examples if one.scores and one.negative is not None]
+        usable = [one for one in examples if one.scores and one.negatives]
         note = "rows without a negative or a teacher's scores, left out"
         bert.ledger.note(note, len(examples) - len(usable))
         return super().samples(bert, usable)
