@@ -71,7 +71,8 @@ def test_a_long_text_is_the_mean_of_its_windows(
     items = [item for sample in training.samples(bert, dataset.gold()) for item in sample]
     batch = batch_of(items).to(bert.device)
     with torch.no_grad():
-        vectors = training.vectors(training.outputs(bert.model, batch), training.targets(items))
+        means = training.means(training.outputs(bert.model, batch), training.targets(items))
+        vectors = torch.nn.functional.normalize(means, dim=-1)
     texts = [text for example in dataset.examples for text in example.texts]
     plain = embed(bert, texts, normalise=True)
     assert np.abs(vectors.numpy() - plain).max() < 1e-5
@@ -273,7 +274,8 @@ def test_margins_of_a_teacher(base: Maker, write: Write) -> None:
     """The loss is that of the formula, and the margins are learned."""
     file = write("t.jsonl", rows_with_scores())
     bert, example, training = learner_of(base(), file, temperature=0.1)
-    vectors = training.vectors(training.outputs(bert.model, example.batch), example.targets)
+    means = training.means(training.outputs(bert.model, example.batch), example.targets)
+    vectors = torch.nn.functional.normalize(means, dim=-1)
     want = 0.0
     for place in range(0, len(vectors), 4):
         anchor, *near, far = vectors[place : place + 4]

@@ -66,8 +66,12 @@ class TextReading(Reading):
 
     def input_columns(self, rows: Rows) -> TextColumns:
         """Return the columns of texts for predictions."""
-        columns = text_columns(rows.finder)
-        return columns if self.pairs else single(rows.finder, columns)
+        finder, columns = rows.finder, text_columns(rows.finder)
+        if self.pairs:
+            return columns
+        finder.columns.pop("pair", None)
+        finder.used -= {columns.pair or "", columns.word or ""}
+        return TextColumns(finder.note("text", columns.text))
 
     def inputs(self, rows: Rows) -> list[Any | None]:
         """A text or pair for each row; None for blank texts, which have no useful prediction."""
@@ -123,13 +127,6 @@ def text_columns(finder: Finder) -> TextColumns:
         passage = names.get("passage") or names.get("context")
         pair = finder.note("pair", passage) if passage and question else None
     return TextColumns(text, pair)
-
-
-def single(finder: Finder, columns: TextColumns) -> TextColumns:
-    """The first column alone, for what reads one text."""
-    finder.columns.pop("pair", None)
-    finder.used -= {columns.pair or "", columns.word or ""}
-    return TextColumns(finder.note("text", columns.text))
 
 
 def label_column(finder: Finder) -> str | None:

@@ -50,13 +50,13 @@ def read_decisions(path: str | Path) -> list[dict[str, Any]]:
         raise BertsmithError(f"{path}: cannot be read ({error.strerror})") from None
     rows = []
     for number, line in enumerate(lines, 1):
-        row = parse_table(line) if line.strip() else None
-        if row is not None and isinstance(row.get("sum"), str):
-            if row.get("decision") in DECISIONS and (row["decision"] != "relabel" or "to" in row):
-                rows.append(row)
-                continue
-        if line.strip():
+        if not line.strip():
+            continue
+        row = parse_table(line) or {}
+        known = isinstance(row.get("sum"), str) and row.get("decision") in DECISIONS
+        if not known or (row["decision"] == "relabel" and "to" not in row):
             raise BertsmithError(f"{path}, line {number}: not a decision of `bertsmith check`")
+        rows.append(row)
     return rows
 
 

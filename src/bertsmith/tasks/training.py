@@ -215,7 +215,15 @@ def class_weights(option: str, labels: Sequence[str], seen: Iterable[str]) -> li
             raise BertsmithError(
                 f"class weights: {name.strip()!r} is not a label; labels: {', '.join(labels)}"
             )
-        weights[name.strip()] = _weight(number, name.strip())
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = math.nan
+        if not (math.isfinite(weight) and weight >= 0):
+            raise BertsmithError(
+                f"class weights: {number.strip()!r} is not a weight for {name.strip()!r}"
+            )
+        weights[name.strip()] = weight
     return list(weights.values())
 
 
@@ -235,16 +243,6 @@ def label_weights(
         strict=True,
     )
     return list(with_label), list(without)
-
-
-def _weight(text: str, name: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not (math.isfinite(number) and number >= 0):
-        raise BertsmithError(f"class weights: {text.strip()!r} is not a weight for {name!r}")
-    return number
 
 
 def label_config(labels: Sequence[str], problem: str | None) -> dict[str, Any]:

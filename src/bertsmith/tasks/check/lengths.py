@@ -93,22 +93,16 @@ def _tokens(name: str, dataset: Dataset[Any], reader: Reader) -> tuple[Lengths, 
                 beyond.append(one.where)
     unknown = sum(one.count(tokenizer.unk_id) for one in ids) if tokenizer.unk_id is not None else 0
     share = unknown / max(1, sum(map(len, ids)))
+    part = len(beyond) / len(dataset)
+    what = f"inputs longer than the model's {limit:,} tokens ({part:.1%})"
+    advice = f"shorten the {'first texts' if reading.windows else 'prompts'}"
+    unreadable = "inputs too long to be read in windows"
     return _spread("tokens", totals, limit, len(beyond) + len(stuck)), [
-        *_beyond(name, dataset, limit, beyond, stuck),
+        *finding("note", "long", name, what, beyond, "they are read in windows"),
+        *finding("error", "too-long", name, unreadable, stuck, advice),
         *_words_in_pieces(name, texts, reader, unknown, share),
         *_foreign(name, texts, reader.tokenizer),
     ]
-
-
-def _beyond(
-    name: str, dataset: Dataset[Any], limit: int, beyond: list[Any], stuck: list[Any]
-) -> Iterator[Finding]:
-    share = len(beyond) / len(dataset)
-    what = f"inputs longer than the model's {limit:,} tokens ({share:.1%})"
-    yield from finding("note", "long", name, what, beyond, "they are read in windows")
-    what = "inputs too long to be read in windows"
-    advice = f"shorten the {'first texts' if dataset.reading.windows else 'prompts'}"
-    yield from finding("error", "too-long", name, what, stuck, advice)
 
 
 def _words_in_pieces(

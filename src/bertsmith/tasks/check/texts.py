@@ -103,7 +103,10 @@ def near_pairs(
     The Jaccard similarity of their words is at least 0.8, and their texts are not equal. Exact: two
     such sets share one of their rarest words (prefix filtering), by which candidates are found.
     """
-    sides = [[_words(example) for example in side] for side in (first, second)]
+    sides = [
+        [frozenset(re.findall(r"\w+", " ".join(example.texts).casefold())) for example in side]
+        for side in (first, second)
+    ]
     counts = Counter(word for side in sides for words in side for word in words)
 
     def rarest(words: frozenset[str]) -> list[str]:
@@ -124,10 +127,6 @@ def near_pairs(
                 pairs.append((other, number))
                 break
     return pairs
-
-
-def _words(example: TaskExample) -> frozenset[str]:
-    return frozenset(re.findall(r"\w+", " ".join(example.texts).casefold()))
 
 
 def label_in_text(splits: Splits) -> Iterator[Finding]:

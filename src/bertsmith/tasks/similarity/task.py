@@ -108,10 +108,6 @@ class VectorTraining(Training):
         # Sequences that only fill a batch are of no text.
         return self.sentence.project(sums / totals.clamp(min=1)[:, None])
 
-    def vectors(self, outputs: Tensor, targets: Targets) -> Tensor:
-        """The vectors of all texts, of length 1 (texts, D)."""
-        return F.normalize(self.means(outputs, targets), dim=-1)
-
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
         """The loss of the vectors; with Matryoshka widths, the mean over them and the full width.
 

@@ -36,6 +36,7 @@ from bertsmith.tasks.training import (
     TaskOptions,
     Training,
     TrainingItem,
+    item_weights,
     label_config,
     sequence_starts,
     zero_padded,
@@ -70,24 +71,17 @@ def words_of(text: str, encoding: Encoding) -> list[Word]:
     return spelled
 
 
-class Inside(NamedTuple):
-    """The words of a text that are whole in a window: their numbers and their rows."""
-
-    numbers: list[int]
-    firsts: list[int]
-    lasts: list[int]
+WordRows = tuple[int, int, int]  # a word's number, and the rows of its first and last token
 
 
-def inside(window: Window, spelled: Sequence[Word]) -> Inside:
-    """The words in a window."""
+def words_inside(window: Window, spelled: Sequence[Word]) -> list[WordRows]:
+    """The words that are complete in a window."""
     shift = window.first - window.tokens.start
-    numbers = [
-        number
+    return [
+        (number, word.first + shift, word.last + shift)
         for number, word in enumerate(spelled)
         if word.first in window.tokens and word.last in window.tokens
     ]
-    firsts = [spelled[number].first + shift for number in numbers]
-    return Inside(numbers, firsts, [spelled[number].last + shift for number in numbers])
 
 
 def span_scores(
@@ -155,8 +149,8 @@ class SpansTraining(Training):
             gold = self.in_words(spelled, example.spans, bert.ledger)
             items = []
             for window in windower.single(number, encoding.ids):
-                own = inside(window, spelled)
-                if own.numbers:
+                own = words_inside(window, spelled)
+                if own:
                     items.append(TrainingItem((window,), (own, self.marks(own, gold))))
             if items:
                 samples.append(tuple(items))
@@ -179,9 +173,9 @@ class SpansTraining(Training):
                 spans_in_words.append((touched[0], touched[-1], self.index[label]))
         return spans_in_words
 
-    def marks(self, own: Inside, gold: Sequence[Place]) -> list[Place]:
+    def marks(self, own: Sequence[WordRows], gold: Sequence[Place]) -> list[Place]:
         """The spans in a window: the row of the first word, the width from 0, the type."""
-        rows = {number: row for row, number in enumerate(own.numbers)}
+        rows = {number: row for row, (number, _, _) in enumerate(own)}
         return [
             (rows[first], last - first, kind)
             for first, last, kind in gold
@@ -194,10 +188,10 @@ class SpansTraining(Training):
         bits = []
         for number, (start, item) in enumerate(zip(sequence_starts(items), items, strict=True)):
             own, marks = item.target
-            firsts += [start + row for row in own.firsts]
-            lasts += [start + row for row in own.lasts]
-            owners += [number] * len(own.firsts)
-            mask = [[0] * len(self.labels) for _ in own.firsts]
+            firsts += [start + first for _, first, _ in own]
+            lasts += [start + last for _, _, last in own]
+            owners += [number] * len(own)
+            mask = [[0] * len(self.labels) for _ in own]
             for row, width, kind in marks:
                 mask[row][kind] |= 1 << width
             bits += mask
@@ -206,7 +200,7 @@ class SpansTraining(Training):
             "lasts": torch.tensor(lasts),
             "owners": torch.tensor(owners),
             "spans": torch.tensor(bits),
-            "weights": torch.tensor([item.weight for item in items]),
+            "weights": item_weights(items),
         }
 
     def padded(self, targets: Targets, sequences: int, tokens: int) -> Targets:
@@ -287,15 +281,15 @@ def _above(
     outputs: Tensor, window: Window, spelled: Sequence[Word], types: int, width: int
 ) -> Found:
     """The spans of a window whose score is above 0."""
-    own = inside(window, spelled)
-    if not own.numbers:
+    own = words_inside(window, spelled)
+    if not own:
         return []
-    firsts, lasts = torch.tensor(own.firsts), torch.tensor(own.lasts)
+    _, firsts, lasts = (torch.tensor(column) for column in zip(*own, strict=True))
     scores = span_scores(outputs, firsts, lasts, torch.zeros_like(firsts), types, width)
     places = (scores > 0).nonzero().tolist()
     chances = scores[scores > 0].sigmoid().tolist()
     return [
-        (own.numbers[row], own.numbers[row] + more, kind, chance)
+        (own[row][0], own[row][0] + more, kind, chance)
         for (row, more, kind), chance in zip(places, chances, strict=True)
     ]
 

@@ -73,14 +73,7 @@ class Conll(FileLayout):
                 words = tuple(line.cells[word_at].removeprefix(language) for line in lines)
                 tags = tuple(line.cells[tag_at] for line in lines)
                 rows.append(_tagged_row(path, *joined(words), words, tags, lines))
-            yield Table(
-                path,
-                ("tokens", "tags"),
-                rows,
-                layout=self.name,
-                columns={"tokens": _name(word_at, width), "tags": _name(tag_at, width)},
-                share=stream.share,
-            )
+            yield _table(self, stream, rows, _name(word_at, width), _name(tag_at, width))
 
 
 class ConllU(FileLayout):
@@ -111,14 +104,13 @@ class ConllU(FileLayout):
                 forms = tuple(line.cells[1] for line in words)
                 tags_of_words = tuple(line.cells[column] for line in words)
                 rows.append(_tagged_row(path, text, offsets, forms, tags_of_words, words))
-            yield Table(
-                path,
-                ("tokens", "tags"),
-                rows,
-                layout=self.name,
-                columns={"tokens": "form", "tags": wanted},
-                share=stream.share,
-            )
+            yield _table(self, stream, rows, "form", wanted)
+
+
+def _table(layout: FileLayout, stream: Stream, rows: list[Row], words: str, tags: str) -> Table:
+    """A portion of a file; `words` and `tags` are the columns that were read."""
+    names, columns = ("tokens", "tags"), {"tokens": words, "tags": tags}
+    return Table(stream.path, names, rows, layout=layout.name, columns=columns, share=stream.share)
 
 
 def looks_like_conll(text: str) -> bool:
