@@ -43,7 +43,7 @@ def held(folder: Path) -> dict[str, bytes]:
 def test_only_what_bertsmith_wrote_is_replaced(tmp_path: Path) -> None:
     out = tmp_path / "out"
     replace_directory(out, files(a="1", sub__b="2"))
-    with pytest.raises(BertsmithError, match="not empty; name another folder, or use --overwrite"):
+    with pytest.raises(BertsmithError, match="name another folder, or use overwrite=True"):
         replace_directory(out, files(a="3"))
     replace_directory(out, files(a="3"), overwrite=True)
     assert held(out).keys() == {"a", "bertsmith.json"}

@@ -14,6 +14,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryFile
@@ -70,6 +71,14 @@ def reading(path: str | Path) -> Iterator[None]:
         yield
     except UNREADABLE as error:
         raise BertsmithError(f"{path}: cannot be read ({cause(error)})") from error
+
+
+def import_package(name: str, purpose: str, install: str = "") -> Any:
+    """Import an optional package; without it, an error that says how to install it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise BertsmithError(f"{purpose}: pip install {install or name}") from None
 
 
 # ------------------------------------------------------------------ writing
@@ -387,17 +396,11 @@ def inner(path: Path) -> Path:
 
 
 class _Frames(ByteSource):
-    """The content of Zstandard frames; the library's own reader takes half a file for a whole."""
+    """The content of Zstandard frames; the library's own reader accepts truncated files."""
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
-        try:
-            import zstandard
-        except ImportError:
-            raise BertsmithError(
-                f"{path}: .zst files need zstandard: pip install zstandard"
-            ) from None
         self.file = file
-        self.library = zstandard
+        self.library = import_package("zstandard", f"{path}: .zst files need zstandard")
         self.frame: Any = None  # the one that is being read
         self.ready = b""
 

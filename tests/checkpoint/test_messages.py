@@ -25,7 +25,7 @@ def test_an_unknown_model_type_mentions_family(bert: Path) -> None:
     settings(bert, model_type="brt")
     message = refused(bert, "config.json: model_type 'brt' is not known")
     assert "did you mean bert?" in message
-    assert "--family" in message
+    assert "Set family to one of: bert, " in message
 
 
 def test_a_misspelled_family_is_not_config_jsons_fault(bert: Path, tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_nothing_is_overwritten_unasked(source: Made, run: Run, tmp_path: Path) 
     out.mkdir()
     assert run("convert", source.folder, out).status == 0, "an empty directory is fine"
     (out / "README.md").write_text("mine")
-    with pytest.raises(BertsmithError, match="not empty; name another folder, or use --overwrite"):
+    with pytest.raises(BertsmithError, match="name another folder, or use overwrite=True"):
         run("convert", source.folder, out)
     with pytest.raises(BertsmithError, match=r"but README.md was changed since"):
         run("convert", source.folder, out, "--overwrite")

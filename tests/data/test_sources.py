@@ -111,7 +111,7 @@ def test_clinc150(tmp_path: Path) -> None:
 def test_trec(tmp_path: Path) -> None:
     lines = b"DESC:manner How did it begin ?\nNUM:date When was caf\xe9 coined ?\n"
     path = write(tmp_path / "train_5500.label", lines)
-    with pytest.raises(BertsmithError, match=r"line 2: the byte 0xe9 .* --encoding cp1252"):
+    with pytest.raises(BertsmithError, match=r"line 2: the byte 0xe9 .* encoding='cp1252'"):
         read_data(path)
     dataset = read_data(path, encoding="latin-1")
     assert [(one.label, one.text) for one in dataset.examples] == [
@@ -278,7 +278,7 @@ def test_shards(tmp_path: Path) -> None:
     assert splits.train.examples[5].where.file.endswith("train-00001-of-00003.parquet")
     assert len(read_data(tmp_path / "data" / "train-*.parquet")) == 12
     assert len(list(open_data(tmp_path, "text", split="dev").texts())) == 4
-    with pytest.raises(BertsmithError, match="is a folder; choose train, dev with --split"):
+    with pytest.raises(BertsmithError, match="is a folder; choose train, dev with split"):
         read_texts(tmp_path)
     with pytest.raises(BertsmithError, match="no such file or folder"):
         read_texts(tmp_path / "data" / "test-*.parquet")
@@ -370,7 +370,7 @@ def test_strange_parquet(tmp_path: Path) -> None:
         ("a.conllu", "²-3\ta" + "\t_" * 8, "is not a word range"),
         ("a.csv", "text,score\na,1e999\n", "'score' is '1e999', not a finite number"),
         ("a.csv", "text,score\na,²\n", "'score' is '²', not a finite number"),
-        ("a.csv", ",".join("abcab"), "name it with --column"),
+        ("a.csv", ",".join("abcab"), "name it with columns="),
     ],
 )
 def test_numbers_and_keys(name: str, content: str, fault: str, tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_interrupted_before_anything_was_stored(
         patched.setattr("bertsmith.train.loop.Trainer.save", stop)
         with pytest.raises(Interrupted, match="but it cannot be continued"):
             finetune(folder, file, out, **settings)
-    with pytest.raises(BertsmithError, match="not empty; name another folder, or use --overwrite"):
+    with pytest.raises(BertsmithError, match="name another folder, or use overwrite=True"):
         finetune(folder, file, out, **settings)
     finetune(folder, file, out, overwrite=True, **settings)
 

@@ -52,7 +52,7 @@ def imported(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, name) for name in found)
 
 
-IMPORTERS = {"import_module", "__import__"}
+IMPORTERS = {"import_module", "import_package", "__import__"}
 UNSEEN = "?"  # stands for a module whose name cannot be read in the code
 
 

@@ -37,16 +37,17 @@ class Report:
 
     def lines(self) -> list[str]:
         """The report as lines of text; empty if all tensors were used."""
-        said = list(self.notes)
+        lines = list(self.notes)
+
         for names, text in (
             (self.new, "newly initialised: train before use"),
             (self.unused, "in the checkpoint but not used by this model"),
         ):
             if names:
-                said.append(f"{len(names)} tensors {text}: {shorten(names)}")
+                lines.append(f"{len(names)} tensors {text}: {shorten(names)}")
         if self.absent:
-            said.append(f"config.json names a head that is not stored: {', '.join(self.absent)}")
-        return said
+            lines.append(f"config.json names a head that is not stored: {', '.join(self.absent)}")
+        return lines
 
 
 @dataclass(frozen=True)
@@ -116,11 +117,13 @@ def pruned(config: Config, settings: Settings) -> Config:
 
 @contextmanager
 def meaningful(where: str | Path) -> Iterator[None]:
-    """Settings that mean no model become one line that says where they stand."""
+    """Turn what bad settings raise into one line that says where they are."""
     try:
         yield
     except BertsmithError as error:
-        raise BertsmithError(f"{where}: {one_line(error).removeprefix('config.json: ')}") from error
+        message = str(error.args[0])  # with names of settings, which `one_line` would lose
+        message = message if len(message) < 1000 else one_line(message)
+        raise BertsmithError(f"{where}: {message.removeprefix('config.json: ')}") from error
     except FAULTS as error:
         raise BertsmithError(f"{where}: a setting has a bad value ({one_line(error)})") from error
 

@@ -60,7 +60,7 @@ class Lora:
         return self.alpha / (math.sqrt(self.rank) if self.stabilised else self.rank)
 
 
-class Update(nn.Module):
+class LoraUpdate(nn.Module):
     """The low-rank updates of a linear layer: one for each of its parts that is a target.
 
     A family may store our joint layer as several, such as query, key and value.
@@ -117,7 +117,7 @@ def attach(checkpoint: Checkpoint, lora: Lora, seed: int = 0) -> None:
         chosen = [group] * len(theirs) if not asked else chosen
         if any(chosen):
             sizes = [len(part) for part in names.part(f"{path}.weight", linear.weight)]
-            update = Update(linear, sizes, chosen, lora)
+            update = LoraUpdate(linear, sizes, chosen, lora)
             for a in update.a:
                 bound = 1 / math.sqrt(linear.in_features)
                 nn.init.uniform_(a, -bound, bound, generator=generator)
@@ -150,9 +150,9 @@ def _layers(model: Model) -> Iterator[tuple[str, nn.Linear]]:
             yield path, module
 
 
-def _updates(model: nn.Module) -> Iterator[tuple[str, Update]]:
+def _updates(model: nn.Module) -> Iterator[tuple[str, LoraUpdate]]:
     for path, module in model.named_modules():
-        if isinstance(module, Update):
+        if isinstance(module, LoraUpdate):
             yield path.removesuffix(".lora"), module
 
 
@@ -375,7 +375,7 @@ def share(checkpoint: Checkpoint, directory: Path, others: Iterable[Checkpoint])
             continue
         base = names.join(ours, [TensorFiles.read(files, raw) for raw in raws])
         sizes = [len(part) for part in names.part(ours, base)]
-        update = Update(linear, sizes, chosen, Lora(rank=1, alpha=1.0))
+        update = LoraUpdate(linear, sizes, chosen, Lora(rank=1, alpha=1.0))
         for number, raw in enumerate(raw for raw in raws if raw in files.updates):
             a, b = files.update(raw)
             b = names.join(ours, [b]) if len(raws) == 1 else b

@@ -28,7 +28,7 @@ from bertsmith.checkpoint.checkpoint import Checkpoint
 from bertsmith.checkpoint.sentence import Sentence
 from bertsmith.checkpoint.write import STORED
 from bertsmith.errors import BertsmithError
-from bertsmith.files import write_json
+from bertsmith.files import import_package, write_json
 from bertsmith.folders import check_replaceable, replace_directory
 from bertsmith.kernels import distance_rows
 from bertsmith.model import Model
@@ -186,7 +186,10 @@ def export_model(
     The directory gets its name only after the graph's output was compared with torch. With `int8`,
     its linear layers are then quantized, with a scale for each output.
     """
-    _check_installed()
+    extra = "'bertsmith[onnx]'"
+    import_package("onnx", "the export needs onnx", extra)
+    import_package("onnxruntime", "the export needs onnxruntime", extra)
+    import_package("onnxscript", "the export needs onnxscript", extra)
     check_replaceable(out, overwrite)
     size = sum(p.numel() for p in checkpoint.model.parameters()) * 4
     if size > LARGEST:
@@ -217,17 +220,6 @@ def export_model(
         "bytes": (Path(out) / "model.onnx").stat().st_size,
         **({"int8_cosine": cosine["sentence_embedding"]} if int8 else {}),
     }
-
-
-def _check_installed() -> None:
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise BertsmithError(
-            f"the export needs {error.name}: pip install 'bertsmith[onnx]'"
-        ) from error
 
 
 def export_onnx(

@@ -53,7 +53,7 @@ class Storage(NamedTuple):
     length: int
 
 
-class Stored(NamedTuple):
+class StridedTensor(NamedTuple):
     """A tensor as the pickle describes it."""
 
     storage: Storage
@@ -96,22 +96,24 @@ class PickledTensors:
         if claimed > LARGEST_CLAIM * self.size:
             raise BertsmithError(f"{path}: its tensors claim to be larger than the file")
 
-    def _named(self, content: Any) -> dict[str, Stored]:
+    def _named(self, content: Any) -> dict[str, StridedTensor]:
         """The tensors by name; those of a training checkpoint are one level down."""
         if not isinstance(content, dict):
-            kind = "one tensor" if isinstance(content, Stored) else type(content).__name__
+            kind = "one tensor" if isinstance(content, StridedTensor) else type(content).__name__
             raise BertsmithError(f"{self.path}: holds {kind}, not named tensors")
         for key in WRAPPERS:
             inner = content.get(key)
-            if isinstance(inner, dict) and any(isinstance(v, Stored) for v in inner.values()):
+            if isinstance(inner, dict) and any(
+                isinstance(v, StridedTensor) for v in inner.values()
+            ):
                 self.notes.append(
                     f"{self.path.name} is a training checkpoint: its tensors under {key!r} are read"
                 )
                 content = inner
                 break
-        return {str(name): one for name, one in content.items() if isinstance(one, Stored)}
+        return {str(name): one for name, one in content.items() if isinstance(one, StridedTensor)}
 
-    def _check(self, name: str, tensor: Stored) -> None:
+    def _check(self, name: str, tensor: StridedTensor) -> None:
         place, storage = self.places.get(tensor.storage.key), tensor.storage
         fits = place is not None and storage.length * storage.dtype.itemsize <= place[1]
         if tensor.size and not (fits and tensor.offset + tensor.span <= storage.length):
@@ -353,17 +355,17 @@ def _whole(number: Any) -> int:
     return number
 
 
-def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Stored:
+def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> StridedTensor:
     sizes = [_whole(number) for number in (offset, *shape, *strides)]
     if not isinstance(storage, Storage) or min(sizes) < 0 or len(shape) != len(strides):
         raise ValueError("a tensor that is no plain one")
     if len(shape) > MOST_AXES:
         raise ValueError(f"a tensor of {len(shape)} axes")
-    return Stored(storage, sizes[0], tuple(shape), tuple(strides))
+    return StridedTensor(storage, sizes[0], tuple(shape), tuple(strides))
 
 
-def _parameter(tensor: Any, *_: Any) -> Stored:
-    if not isinstance(tensor, Stored):
+def _parameter(tensor: Any, *_: Any) -> StridedTensor:
+    if not isinstance(tensor, StridedTensor):
         raise ValueError("a parameter that is no tensor")
     return tensor
 

@@ -1,19 +1,19 @@
 """Where the work runs: in this process, in local workers, or on a Ray cluster.
 
 An engine takes pieces, reading a few ahead, and yields each with its outcome, in any
-order. The outcome of a piece does not depend on the engine. What is computed is a `Work`.
+order. The outcome of a piece does not depend on the engine. What is computed is a `WorkerJob`.
 """
 
 import logging
 import os
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
-from importlib import import_module
 from queue import SimpleQueue
 from typing import Any
 
-from bertsmith.corpus.worker import Compute, Work, WorkerProcess
+from bertsmith.corpus.worker import Compute, WorkerJob, WorkerProcess
 from bertsmith.errors import BertsmithError
+from bertsmith.files import import_package
 
 Done = Generator[tuple[Any, bytes]]
 MOST_WORKERS = 1024
@@ -21,7 +21,7 @@ AHEAD = 2  # pieces that are read ahead
 PATIENCE = 60  # seconds that a Ray cluster may take to give the first worker its CPU
 
 
-def run(pieces: Iterator[Any], job: Work, engine: str, workers: int | None) -> Done:
+def run(pieces: Iterator[Any], job: WorkerJob, engine: str, workers: int | None) -> Done:
     """Process all pieces with an engine; with 0 local workers, in this process."""
     if engine not in ENGINES:
         raise BertsmithError(f"unknown engine {engine!r}; there are {', '.join(ENGINES)}")
@@ -30,7 +30,7 @@ def run(pieces: Iterator[Any], job: Work, engine: str, workers: int | None) -> D
     return ENGINES[engine](pieces, job, workers)
 
 
-def local(pieces: Iterator[Any], job: Work, workers: int | None) -> Done:
+def local(pieces: Iterator[Any], job: WorkerJob, workers: int | None) -> Done:
     """Process pieces in worker processes on this machine, by default one per core."""
     count = cores() if workers is None else workers
     if count == 0:
@@ -71,12 +71,9 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def on_ray(pieces: Iterator[Any], job: Work, workers: int | None) -> Done:
+def on_ray(pieces: Iterator[Any], job: WorkerJob, workers: int | None) -> Done:
     """Process pieces on a Ray cluster: that of RAY_ADDRESS, or a local one."""
-    try:
-        ray: Any = import_module("ray")
-    except ImportError:
-        raise BertsmithError("the engine ray needs ray: pip install 'bertsmith[ray]'") from None
+    ray = import_package("ray", "the engine ray needs ray", "'bertsmith[ray]'")
     started = not ray.is_initialized()
     if started:
         ray.init(log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
@@ -99,7 +96,7 @@ def on_ray(pieces: Iterator[Any], job: Work, workers: int | None) -> Done:
 class _Actor:
     """A worker in the cluster; bertsmith must be installed there."""
 
-    def __init__(self, job: Work) -> None:
+    def __init__(self, job: WorkerJob) -> None:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         self.job = job
         self.compute: Compute | None = None
@@ -154,7 +151,7 @@ def _feed(ray: Any, pieces: Iterator[Any], actors: list[Any]) -> Done:
         yield from collect()
 
 
-ENGINES: dict[str, Callable[[Iterator[Any], Work, int | None], Done]] = {
+ENGINES: dict[str, Callable[[Iterator[Any], WorkerJob, int | None], Done]] = {
     "local": local,
     "ray": on_ray,
 }

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from bertsmith.corpus.files import InputFile, Kind
 from bertsmith.errors import BertsmithError
-from bertsmith.files import cause, open_bytes, reading
+from bertsmith.files import cause, import_package, open_bytes, reading
 
 BLANK = re.compile(rb"\n[ \t\r\f\v]*\n")
 BLOCK = 1 << 20
@@ -152,12 +152,9 @@ READERS = {"text": _documents, "whole": _whole, "records": _lines}
 
 def _rows(file: InputFile, size: int, text_field: str) -> Iterator[tuple[PiecePart, int]]:
     """The texts of a parquet file, some at a time."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        message = f"{file.path}: parquet files need pyarrow: pip install pyarrow"
-        raise BertsmithError(message) from None
+    pyarrow = import_package("pyarrow", f"{file.path}: parquet files need pyarrow")
+    from pyarrow import parquet
+
     try:
         # Pages are read one after the other: a row group may be larger than memory.
         with parquet.ParquetFile(file.path, buffer_size=BLOCK, pre_buffer=False) as table:

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import cause, inner, not_utf8, read_lines, read_whole, reading
+from bertsmith.files import (
+    cause,
+    import_package,
+    inner,
+    not_utf8,
+    read_lines,
+    read_whole,
+    reading,
+)
 
 
 def records(path: Path) -> Iterator[Any]:
@@ -16,6 +24,7 @@ def records(path: Path) -> Iterator[Any]:
     with reading(path):
         try:
             if kind == ".parquet":
+                import_package("pyarrow", f"{path}: parquet files need pyarrow")
                 from pyarrow import parquet
 
                 with parquet.ParquetFile(path) as table:
@@ -31,9 +40,7 @@ def records(path: Path) -> Iterator[Any]:
                 yield from csv.reader(_lines(path), delimiter="\t", quoting=csv.QUOTE_NONE)
             else:
                 yield from _lines(path)
-        except ImportError:
-            message = f"{path}: parquet files need pyarrow: pip install pyarrow"
-            raise BertsmithError(message) from None
+
         except (ValueError, csv.Error, RecursionError) as error:  # also pyarrow's
             raise BertsmithError(f"{path}: cannot be read ({cause(error)})") from error
 

@@ -33,7 +33,7 @@ threading.Thread(target=watch, daemon=True).start()
 """
 
 
-class Work(Protocol):
+class WorkerJob(Protocol):
     """What workers compute: a dataclass of plain values, of which each worker gets a copy."""
 
     @property
@@ -56,7 +56,7 @@ class Work(Protocol):
 class WorkerProcess:
     """The parent's side: one process that does one piece at a time."""
 
-    def __init__(self, job: Work, number: int = 0) -> None:
+    def __init__(self, job: WorkerJob, number: int = 0) -> None:
         self.job = job
         self.process = subprocess.Popen(
             [sys.executable, "-c", WATCH + job.main, str(os.getpid())],
@@ -125,7 +125,8 @@ def main() -> None:
 
 
 def serve(
-    read_job: Callable[[dict[str, Any]], Work], read_piece: Callable[[dict[str, Any], Any], Any]
+    read_job: Callable[[dict[str, Any]], WorkerJob],
+    read_piece: Callable[[dict[str, Any], Any], Any],
 ) -> None:
     """Do pieces of work from standard input until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C

@@ -19,6 +19,7 @@ from bertsmith.corpus.overlap import Benchmarks, Overlap
 from bertsmith.corpus.pieces import Piece
 from bertsmith.corpus.split import LONGEST_LINE, Splitter, chunks
 from bertsmith.errors import BertsmithError
+from bertsmith.files import import_package
 from bertsmith.ledger import Ledger
 from bertsmith.settings.corpus import CorpusSettings
 from bertsmith.tokenizer import SPELLED
@@ -210,7 +211,9 @@ class Cleaner:
 
     def __init__(self, settings: CorpusSettings) -> None:
         self.settings = settings
-        self.repair = _repairer() if settings.repair else None
+        self.repair: Callable[[str], str] | None = None
+        if settings.repair:
+            self.repair = import_package("ftfy", "Unicode is repaired by ftfy").fix_text
         self.language = _detector(settings.language) if settings.language else None
 
     def clean(self, document: Document, ledger: Ledger) -> Document | None:
@@ -238,27 +241,14 @@ def check_extras(settings: CorpusSettings) -> None:
     """Raise an error if a library is not installed, or does not support the language."""
     Cleaner(settings)
     if settings.duplicates == "near":
-        try:
-            import rensa  # noqa: F401
-        except ImportError:
-            raise _missing("near-duplicates are found by rensa", "rensa") from None
-
-
-def _repairer() -> Callable[[str], str]:
-    try:
-        import ftfy
-    except ImportError:
-        raise _missing("Unicode is repaired by ftfy", "ftfy") from None
-    return ftfy.fix_text
+        import_package("rensa", "near-duplicates are found by rensa")
 
 
 def _detector(wanted: str) -> Callable[[Document], str]:
     """Return a function that detects the language of a document."""
-    try:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
-    except ImportError:
-        raise _missing("language detection needs py3langid", "py3langid") from None
-    identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
+    langid = import_package("py3langid.langid", "language detection needs py3langid", "py3langid")
+    identifier = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE)
+
     if wanted not in identifier.labels:
         known = ", ".join(sorted(identifier.labels))
         raise BertsmithError(f"the language {wanted!r} is unknown; known: {known}")
@@ -272,7 +262,3 @@ def _beginning(document: Document) -> str:
         if len(text) > SAMPLE:
             break
     return text[:SAMPLE]
-
-
-def _missing(why: str, name: str) -> BertsmithError:
-    return BertsmithError(f"{why}: pip install {name}")

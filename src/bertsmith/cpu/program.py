@@ -69,7 +69,7 @@ def to_int8(model: Model, keep: Container[str] = (), sample: Batch | None = None
     even = even_layers(model, sample) if fits and sample else ()
     quantize(model, keep, even)
     if fits:
-        model.encoder.program = Program(model.encoder, exact_weights())
+        model.encoder.program = OnnxProgram(model.encoder, exact_weights())
     elif model.encoder.plan:
         int8_engine()  # an error now, if there is none
 
@@ -81,7 +81,7 @@ def _activation(module: nn.Module) -> str | None:
     return ACTIVATIONS.get(type(module))
 
 
-class Program:
+class OnnxProgram:
     """The blocks of an encoder in ONNX Runtime: a session for equal lengths, and one for others."""
 
     def __init__(self, encoder: Encoder, weight_type: str = "int8") -> None:
@@ -189,7 +189,7 @@ class Program:
         return states
 
 
-class FewTokens(Program):
+class FewTokens(OnnxProgram):
     """The blocks in float32, for single texts: they take torch up to three times as long.
 
     It has a second copy of the weights, which a thread makes once such batches are frequent.
@@ -282,9 +282,8 @@ class Graph:
         self.values: dict[str, Any] = {}
         self.windows: set[int] = set()
         self.shapes: dict[int, str] = {}  # heads → the name of a grid's shape
-        self.bases: dict[
-            str, tuple[float, int]
-        ] = {}  # of rotary positions, and the width of a head
+        # Of rotary positions: name → base and width of a head.
+        self.bases: dict[str, tuple[float, int]] = {}
         x = "x"
         for number, signal in encoder.plan:
             x = self.block(encoder.blocks[number], encoder.signals, signal, x, f"{number}.")

@@ -4,16 +4,16 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
-from bertsmith.data.tables import Row, Table, Where
+from bertsmith.data.tables import Row, Table, Where, names_of
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 
 PLAN = "labelling"  # the only entry of a line that says what is labelled: the first one is such
 EVENTS = ("label", "skip", "undo", "guidelines")
-# What a line has beside the texts and the label.
+# The entries of a line that are neither texts nor labels.
 ABOUT = {"event", "event_id", "row_id", "annotator", "at", "split", "final", "suggested"}
 ABOUT |= {"confidence", "guidelines"}
 PARTS = ("train", "test")  # of a file of labels
@@ -21,11 +21,11 @@ PARTS = ("train", "test")  # of a file of labels
 
 @dataclass
 class Annotations:
-    """The events of a file, line by line: what holds is what each person said last of a row."""
+    """The events of a file, line by line; each person's last answer for a row counts."""
 
     plan: dict[str, Any] = field(default_factory=dict)  # the task, labels, columns of labels, ...
-    answers: dict[str, dict[str, Row]] = field(default_factory=dict)  # row → person → label or skip
-    decisions: dict[str, Row] = field(default_factory=dict)  # labels that settle a disagreement
+    answers: dict[str, dict[str, Row]] = field(default_factory=dict)  # row → person → answer
+    decisions: dict[str, Row] = field(default_factory=dict)  # labels that settle disagreements
     ids: dict[str, Row] = field(default_factory=dict)  # all events
     guidelines: str = ""
 
@@ -98,28 +98,27 @@ def label_table(tables: Iterable[Table], split: str | None, ledger: Ledger) -> I
     tables = iter(tables)
     first = next(tables, None)
     if first is None or not first.rows or PLAN not in first.rows[0].cells:
-        yield from (one for some in ((first,), tables) for one in some if one is not None)
+        yield from () if first is None else chain([first], tables)
         return
-    lines = [row for some in ((first,), tables) for one in some for row in one.rows]
+    lines = [row for table in (first, *tables) for row in table.rows]
     annotations = read_events(lines, str(first.path))
-    kept: list[Row] = []
+    labelled: list[Row] = []
     held = 0
     for name, row in annotations.rows():
         if row is None:
-            open_ = annotations.disagreed(name)
-            if annotations.answers.get(name):  # else the only answer was taken back
-                ledger.note(
-                    "texts on which people disagree, left out" if open_ else "skipped texts"
-                )
+            if annotations.disagreed(name):
+                ledger.note("texts on which people disagree, left out")
+            elif annotations.answers.get(name):  # else the only answer was taken back
+                ledger.note("skipped texts")
         elif row.cells.get("split", "train") != (split or "train"):
             held += 1
         else:
             cells = {key: value for key, value in row.cells.items() if key not in ABOUT}
-            kept.append(Row(row.number, cells))
+            labelled.append(Row(row.number, cells))
     if split is None:
-        ledger.note("texts held out for evaluation, not read (choose them with --split test)", held)
-    names = tuple(dict.fromkeys(key for row in kept for key in row.cells))
-    yield replace(first, names=names, rows=kept, share=1.0, task=annotations.plan.get("task", ""))
+        ledger.note("texts held out for evaluation, not read (they are the split test)", held)
+    task = annotations.plan.get("task", "")
+    yield replace(first, names=names_of(labelled), rows=labelled, share=1.0, task=task)
 
 
 def parts_of(tables: Iterable[Table]) -> tuple[str, ...]:
@@ -130,5 +129,5 @@ def parts_of(tables: Iterable[Table]) -> tuple[str, ...]:
         return ()
     lines += [row for one in tables for row in one.rows]
     settled = [row for _, row in read_events(lines, "").rows() if row is not None]
-    there = {row.cells.get("split", "train") for row in settled}
-    return tuple(name for name in PARTS if name in there)
+    splits = {row.cells.get("split", "train") for row in settled}
+    return tuple(name for name in PARTS if name in splits)

@@ -11,9 +11,9 @@ from typing import Any
 
 from bertsmith.data.delimited import ABSENT, Headings, is_header
 from bertsmith.data.streams import Stream, is_regular
-from bertsmith.data.tables import Row, Table, check_names, portions
+from bertsmith.data.tables import Row, Table, check_names, portions, table_portions
 from bertsmith.errors import BertsmithError
-from bertsmith.files import one_line
+from bertsmith.files import import_package, one_line
 from bertsmith.ledger import Ledger
 
 WIDEST = 10_000  # columns of a sheet
@@ -22,10 +22,10 @@ FEW = 32  # rows of a parquet file that are decoded at once: what is stored once
 
 def parquet_tables(stream: Stream, size: int) -> Iterator[Table]:
     """The portions of a parquet file, with the class names that the `datasets` library stores."""
-    pyarrow = _import(stream.path, "pyarrow", "parquet")
+    path = stream.path
+    pyarrow = import_package("pyarrow", f"{path}: reading parquet needs pyarrow")
     from pyarrow import parquet
 
-    path = stream.path
     broken = (pyarrow.ArrowException, OSError, ValueError, OverflowError, RecursionError)
     # Only a plain file can be read from any place: everything else is read whole.
     source = path if is_regular(path) and path.stat().st_size else None
@@ -59,17 +59,12 @@ def arrow_tables(
         for batch in batches
         for values in zip(*(_values(batch.column(n)) for n in range(len(names))), strict=True)
     )
-    rows = (Row(number, dict(zip(names, one, strict=True))) for number, one in enumerate(cells, 1))
-    done = False
-    for some in portions(rows, size):
-        done = True
-        yield replace(table, rows=some, share=some[-1].number / max(1, total))
-    if not done:
-        yield table
+    rows = (Row(number, dict(zip(names, row, strict=True))) for number, row in enumerate(cells, 1))
+    yield from table_portions(table, rows, size, lambda last: last.number / max(1, total))
 
 
 def _values(column: Any) -> list[Any]:
-    """The values of a column; times are texts, which years beyond 9999 cannot break."""
+    """The values of a column; times as texts, since Python has no years beyond 9999."""
     import pyarrow
 
     if pyarrow.types.is_temporal(column.type):
@@ -122,18 +117,18 @@ def sheet_tables(
     stream: Stream, ledger: Ledger, headings: Headings, header: bool | None, size: int
 ) -> Iterator[Table]:
     """The portions of the first sheet of an Excel workbook."""
-    openpyxl = _import(stream.path, "openpyxl", "xlsx")
     path = stream.path
+    openpyxl = import_package("openpyxl", f"{path}: reading xlsx needs openpyxl")
     source = path if is_regular(path) else io.BytesIO(_filled(stream))
     try:
         book = openpyxl.load_workbook(source, read_only=True, data_only=True)
         sheets = book.worksheets
         for other in sheets[1:]:
             ledger.note(f"sheets that are not read: {other.title}")
-        rows = _sheet_rows(sheets[0], ledger)
-        table = _sheet_table(path, rows, headings, header)
-        for some in portions(table[1], size):
-            yield replace(table[0], rows=some)
+        cells = _sheet_rows(sheets[0], ledger)
+        table, rows = _sheet_table(path, cells, headings, header)
+        for portion in portions(rows, size):
+            yield replace(table, rows=portion)
     except BertsmithError:
         raise
     except Exception as error:  # openpyxl raises whatever zip and XML parsers do
@@ -187,14 +182,3 @@ def _sheet_table(
                 yield Row(number, dict(zip(names, filled, strict=True)))
 
     return Table(path, tuple(names), [], unit="row", header=header), listed()
-
-
-def _import(path: Path, package: str, kind: str) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(package)
-    except ImportError as error:
-        raise BertsmithError(
-            f"{path}: reading {kind} needs {package}: pip install {package}"
-        ) from error

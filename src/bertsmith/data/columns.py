@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 from bertsmith.data.tables import Table, sample, shown
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 
 YES_NO = {"true", "false", "yes", "no", "0", "1", "t", "f", "y", "n"}
 
@@ -55,18 +55,22 @@ class Finder:
 
     def candidates(self, role: str) -> list[str]:
         """The columns that are not used yet whose names fit a role, the likeliest first."""
-        places = (self.by_plain.get(name) for name in self.roles[role])
-        return [place for place in places if place and place not in self.used]
+        columns = (self.by_plain.get(name) for name in self.roles[role])
+        return [column for column in columns if column and column not in self.used]
 
     def needed(self, role: str) -> str:
         """The column for a role, or an error that says how to name it."""
         name = self.known(role)
         if name is None:
             has = shown(self.table.names)
-            what = f"its columns are {has}" if self.table.header else self._headerless()
+            what = f"its columns are {has}"
+            if not self.table.header:
+                count = len(self.table.names)
+                what = f"the first line is no header that is known, so they are 1 to {count}"
+            option = setting("columns", {role: "NAME"}, f"--column {role}=NAME")
             raise BertsmithError(
                 f"{self.table.path}: cannot tell which column holds the {role}: {what}; "
-                f"name it with --column {role}=NAME"
+                f"name it with {option}"
             )
         return name
 
@@ -117,11 +121,6 @@ class Finder:
     def unused(self) -> tuple[str, ...]:
         """The columns that no role has."""
         return tuple(name for name in self.table.names if name not in self.used)
-
-    def _headerless(self) -> str:
-        return (
-            f"the first line is no header that is known, so they are 1 to {len(self.table.names)}"
-        )
 
 
 def is_list(table: Table, name: str) -> bool:

@@ -6,14 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
 from bertsmith.data.columns import plain
 from bertsmith.data.streams import Stream
-from bertsmith.data.tables import Row, Table, check_names, portions
+from bertsmith.data.tables import Row, Table, check_names, table_portions
 from bertsmith.errors import BertsmithError
 from bertsmith.files import LONGEST_LINE
 from bertsmith.ledger import Ledger
@@ -28,7 +27,7 @@ LONGEST_NAME = 60  # characters that the name of a column has at most
 
 
 class Dialect(NamedTuple):
-    """What stands between cells, and whether quotes hold one together."""
+    """The delimiter, and whether cells may be quoted."""
 
     delimiter: str
     quoted: bool
@@ -76,12 +75,7 @@ def delimited_tables(
     check_names(stream.path, names)
     table = Table(stream.path, names, [], header=header, delimiter=delimiter)
     rows = _rows(table, records if header else chain([first], records), ledger, skip)
-    done = False
-    for some in portions(rows, size):
-        done = True
-        yield replace(table, rows=some, share=stream.share)
-    if not done:
-        yield table
+    yield from table_portions(table, rows, size, lambda _: stream.share)
 
 
 def _names(cells: list[str], header: bool) -> tuple[str, ...]:
@@ -156,13 +150,13 @@ def _could_be_name(cell: str) -> bool:
 
 def _unlike(name: str, values: list[str]) -> bool:
     """Are the values of a column of another kind than the cell above them?"""
-    there = [value for value in values if value]
-    if len(there) < 2:
+    filled = [value for value in values if value]
+    if len(filled) < 2:
         return False
-    if all(parse_number(value) is not None for value in there):
+    if all(parse_number(value) is not None for value in filled):
         return True
-    repeated = len(there) >= 6 and 2 * len(set(there)) <= len(there)
-    longer = sum(map(len, there)) / len(there) > 4 * len(name) and " " not in name
+    repeated = len(filled) >= 6 and 2 * len(set(filled)) <= len(filled)
+    longer = sum(map(len, filled)) / len(filled) > 4 * len(name) and " " not in name
     return repeated or longer
 
 
@@ -170,18 +164,18 @@ def _unlike(name: str, values: list[str]) -> bool:
 
 
 def _delimiter(path: Path, text: str, headings: Headings) -> str:
-    """What stands between cells: what makes most known names of the first line, or most cells."""
+    """The delimiter that yields the most known names in the first line, or the most cells."""
     lines = io.StringIO(text, newline="")
     known = {*headings.known, *headings.given}
 
-    def promise(delimiter: str) -> tuple[int, int, int]:
+    def fit(delimiter: str) -> tuple[int, int, int]:
         lines.seek(0)
         cells = next(csv.reader(lines, delimiter=delimiter), [])
         names = sum(plain(cell) in known for cell in cells if len(cell) <= LONGEST_NAME)
         return names, len(cells), -DELIMITERS.index(delimiter)
 
     with _long_cells(path):
-        return max(DELIMITERS, key=promise)
+        return max(DELIMITERS, key=fit)
 
 
 def _records(
@@ -197,7 +191,7 @@ def _records(
     reader = csv.reader(_returned(lines), delimiter=dialect.delimiter, strict=True)
     while True:
         start = reader.line_num + first
-        with _long_cells(path, start):  # for one record: whoever waits for the next sees no change
+        with _long_cells(path, start):  # the limit is restored before the generator yields
             cells = next(reader, None)
         if cells is None:
             return
@@ -206,7 +200,7 @@ def _records(
 
 
 def _returned(lines: Iterable[str]) -> Iterator[str]:
-    """Lines that end with carriage returns too, as csv has them."""
+    """Lines, split at single carriage returns too, as csv does."""
     for line in lines:
         if "\r" in line.removesuffix("\r\n"):
             yield from io.StringIO(line, newline="")
@@ -229,10 +223,10 @@ def _long_cells(path: Path, line: int = 1) -> Iterator[None]:
 
 
 def _quotes_tabs(text: str) -> bool:
-    """Do quotes hold cells of a tsv file together? Most write them as they are (GLUE does).
+    """Are cells of a tsv file quoted? In most files (GLUE's), quotes are plain text.
 
-    They do if every cell that has one is wrapped as csv wraps it, or if only so all rows have the
-    same number of cells.
+    They are if every cell with a quote is wrapped as csv wraps it, or if only quoting gives all
+    rows the same number of cells.
     """
     if '"' not in text:
         return False

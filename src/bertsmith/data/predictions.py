@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import IO, Any, Protocol
 
 from bertsmith.data.streams import STANDARD_INPUT
-from bertsmith.errors import BertsmithError
-from bertsmith.files import atomic, finite, one_line
+from bertsmith.errors import BertsmithError, setting
+from bertsmith.files import atomic, finite, import_package, one_line
 from bertsmith.ledger import Ledger
 
 TABLES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
@@ -46,7 +46,8 @@ def open_predictions(
     ledger = ledger or Ledger()
     if out is None or out == STANDARD_INPUT:
         if kind == "parquet":
-            raise BertsmithError("parquet cannot be written to standard output: name --out FILE")
+            file = setting("out", "FILE")
+            raise BertsmithError(f"parquet cannot be written to standard output: name {file}")
         yield _text_writer(kind, sys.stdout, ledger, data, records)
         sys.stdout.flush()
     elif kind == "parquet":
@@ -70,7 +71,8 @@ def format_of(out: Path | None, format: str | None, records: Records = NONE) -> 
         return "jsonl"
     if out.suffix.lower() not in TABLES:
         known = ", ".join(TABLES)
-        raise BertsmithError(f"{out}: the name must end with {known}, or name it with --format")
+        other = setting("format")
+        raise BertsmithError(f"{out}: the name must end with {known}, or name it with {other}")
     return TABLES[out.suffix.lower()]
 
 
@@ -151,15 +153,10 @@ class _Parquet:
     """
 
     def __init__(self, path: Path, stream: IO[bytes]) -> None:
-        try:
-            import numpy
-            import pyarrow
-            from pyarrow import parquet
-        except ImportError as error:
-            raise BertsmithError(
-                f"{path}: writing parquet needs pyarrow: pip install pyarrow"
-            ) from error
-        self.path, self.stream, self.arrow, self.parquet = path, stream, pyarrow, parquet
+        import numpy
+
+        self.path, self.stream = path, stream
+        self.arrow = import_package("pyarrow", f"{path}: writing parquet needs pyarrow")
         self.file: Any = None
         self.array = numpy.ndarray
 
@@ -167,10 +164,12 @@ class _Parquet:
         plain = [{name: self._cell(value) for name, value in row.items()} for row in rows]
         try:
             if self.file is None:
+                from pyarrow import parquet
+
                 names = dict.fromkeys(name for row in plain for name in row)
                 fields = [self._field(name, [row.get(name) for row in plain]) for name in names]
                 schema = self.arrow.schema(fields)
-                self.file = self.parquet.ParquetWriter(self.stream, schema)
+                self.file = parquet.ParquetWriter(self.stream, schema)
             table = self.arrow.Table.from_pylist(plain, schema=self.file.schema)
             self.file.write_table(table)
         except (self.arrow.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -195,5 +194,6 @@ class _Parquet:
             width = len(next(value for value in values if value is not None))
             return self.arrow.field(name, self.arrow.list_(self.arrow.float32(), width))
         known = (({bool}, "bool_"), ({int}, "int64"), ({int, float}, "float64"))
-        kind = next((one for types, one in known if kinds and kinds <= types), "string")
+        kind = next((name for types, name in known if kinds and kinds <= types), "string")
+
         return self.arrow.field(name, getattr(self.arrow, kind)())

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.data.streams import Stream
-from bertsmith.data.tables import Row, Table, Where, portions
-from bertsmith.errors import BertsmithError
+from bertsmith.data.tables import Row, Table, Where, names_of, portions
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.ledger import Ledger
 
 SPLITS = {"train": "train", "val": "dev", "dev": "dev", "valid": "dev", "validation": "dev"}
@@ -42,10 +42,10 @@ def parse_json(text: str, where: object) -> Any:
 def json_lines_tables(stream: Stream, size: int) -> Iterator[Table]:
     """The portions of a file with a JSON object on each line."""
     table = Table(stream.path, (), [])
-    for some in portions(_json_rows(table, stream.numbered()), size):
-        # A key that was there once is a column, also where these rows lack it.
-        names = tuple(dict.fromkeys((*table.names, *names_of(some))))
-        table = replace(table, names=names, rows=some, share=stream.share)
+    for rows in portions(_json_rows(table, stream.numbered()), size):
+        # A key of earlier rows stays a column.
+        names = tuple(dict.fromkeys((*table.names, *names_of(rows))))
+        table = replace(table, names=names, rows=rows, share=stream.share)
         yield table
 
 
@@ -80,8 +80,9 @@ def document_table(path: Path, content: Any, ledger: Ledger, split: str | None =
     if splits:
         content = _one_split(path, content, splits, ledger, split)
     elif isinstance(content, dict):
-        listed = [content.get(key) for key in ("data", "annotations")]
-        content = next((one for one in listed if isinstance(one, list)), None)
+        values = [content.get(key) for key in ("data", "annotations")]
+        content = next((value for value in values if isinstance(value, list)), None)
+
     if not isinstance(content, list):
         raise BertsmithError(
             f"{path}: neither SQuAD's layout nor a list of objects (nor an object a line)"
@@ -105,7 +106,7 @@ def _one_split(
 ) -> list[Any]:
     if split not in splits and split not in splits.values():
         what = f"no split {split!r} in it" if split else "it holds several splits"
-        raise BertsmithError(f"{path}: {what}; choose {', '.join(splits)} with --split")
+        raise BertsmithError(f"{path}: {what}; choose {', '.join(splits)} with {setting('split')}")
     key = splits.get(str(split), str(split))
     outside = content.get(OUTSIDE + key)
     if not isinstance(outside, list):
@@ -126,11 +127,11 @@ def list_table(path: Path, numbered: Iterable[tuple[int, Any]]) -> Table:
 
 def list_tables(path: Path, items: Iterable[Any], size: int) -> Iterator[Table]:
     """A list, or anything else that can be iterated, in portions."""
-    numbered, done = enumerate(items, 1), False
+    numbered, empty = enumerate(items, 1), True
     while (table := list_table(path, islice(numbered, size))).rows:
-        done = True
+        empty = False
         yield table
-    if not done:
+    if empty:
         raise BertsmithError(f"{path}: contains no rows")
 
 
@@ -152,8 +153,3 @@ def _is_spacy(item: Any) -> bool:
     """A pair of a text and its annotations, as spaCy 2 was trained on."""
     pair = isinstance(item, list | tuple) and len(item) == 2 and isinstance(item[0], str)
     return pair and isinstance(item[1], dict) and "entities" in item[1]
-
-
-def names_of(rows: Iterable[Row]) -> tuple[str, ...]:
-    """Every key of the rows, in the order in which they first come."""
-    return tuple(dict.fromkeys(key for row in rows for key in row.cells))

@@ -15,7 +15,7 @@ from bertsmith.data.folders import find_splits
 from bertsmith.data.records import document_table, json_lines_tables, list_tables, read_document
 from bertsmith.data.streams import STANDARD_INPUT, Stream, suffix_of
 from bertsmith.data.tables import PORTION, FileLayout, Row, Table, portions
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.files import PACKED
 from bertsmith.ledger import Ledger
 
@@ -33,7 +33,7 @@ LABEL_LINE = re.compile(r"(__label__\S+|[A-Z]{2,12}:\w+)[ \t]+(\S.*)")  # fastTe
 
 @dataclass(frozen=True)
 class Options:
-    """How a source is read, where that is not to be found out."""
+    """How a source is read; what is None is detected."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
     header: bool | None = None
@@ -99,8 +99,8 @@ def files_of(path: Path, split: str | None = None) -> list[Path]:
             split = next(iter(splits))
         if split not in splits:
             what = f"has no split {split!r}" if split else "is a folder"
-            known = f"; choose {', '.join(splits)} with --split" if splits else "; give a file"
-            raise BertsmithError(f"{path} {what}{known}")
+            choose = f"choose {', '.join(splits)} with {setting('split')}"
+            raise BertsmithError(f"{path} {what}; {choose if splits else 'give a file'}")
         return files_of(splits[split])
     if "*" in path.name and path.parent.is_dir():
         names = sorted(one for one in path.parent.iterdir() if fnmatchcase(one.name, path.name))
@@ -124,7 +124,7 @@ def format_of(path: Path, stream: Stream, options: Options) -> str:
         return "txt" if ending else _sniffed(stream.head(50), options.headings.known)
     raise BertsmithError(
         f"{path}: unknown file type; known: {', '.join(options.formats)} (and .gz, .xz or .zst of "
-        "each); name it with --input-format"
+        f"each); name it with {setting('format', option='--input-format')}"
     )
 
 

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TypeVar, cast
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.files import (
     PACKED,
     ByteSource,
@@ -35,8 +35,6 @@ MARKS = {  # byte order marks; the longest first
     codecs.BOM_UTF16_BE: "utf-16",
 }
 MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\0": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
-
-
 Text = TypeVar("Text", str, bytes)
 
 
@@ -56,7 +54,8 @@ class Stream:
     def __iter__(self) -> Iterator[str]:
         """Every line with its end."""
         rest = self._lines()
-        return chain(self._drain(), rest)
+        ahead, self._ahead = self._ahead, []
+        return chain(ahead, rest)
 
     def numbered(self) -> Iterator[tuple[int, str]]:
         """Every line from 1, without its end."""
@@ -125,10 +124,6 @@ class Stream:
             )
         return content
 
-    def _drain(self) -> Iterator[str]:
-        ahead, self._ahead = self._ahead, []
-        return iter(ahead)
-
     def _lines(self) -> Iterator[str]:
         if self._rest is None:
             self._rest = self._decoded_lines()
@@ -172,9 +167,10 @@ class Stream:
     def _undecodable(self, line: int, error: UnicodeError, encoding: str) -> BertsmithError:
         value = getattr(error, "object", b"\0")[getattr(error, "start", 0)]
         spelled = encoding.removesuffix("-sig").upper()
-        advice = "--encoding names another one"
+        advice = f"{setting('encoding')} names another one"
         if self.encoding is None:
-            advice = "a file saved by Excel on Windows is often --encoding cp1252"
+            excel = setting("encoding", "cp1252")
+            advice = f"a file saved by Excel on Windows is often {excel}"
         return BertsmithError(
             f"{self.name}, line {line}: the byte 0x{value:02x} is not {spelled} text; {advice}"
         )

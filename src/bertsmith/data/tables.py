@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -90,16 +90,33 @@ class FileLayout:
 
 def portions(rows: Iterable[Row], size: int = PORTION) -> Iterator[list[Row]]:
     """At most `size` rows at a time, and fewer where they are long."""
-    some: list[Row] = []
+    portion: list[Row] = []
     weight = 0
     for row in rows:
-        some.append(row)
+        portion.append(row)
         weight += sum(len(cell) for cell in row.cells.values() if isinstance(cell, str))
-        if len(some) >= size or weight > HEAVY:
-            yield some
-            some, weight = [], 0
-    if some:
-        yield some
+        if len(portion) >= size or weight > HEAVY:
+            yield portion
+            portion, weight = [], 0
+    if portion:
+        yield portion
+
+
+def table_portions(
+    table: Table, rows: Iterable[Row], size: int, share: Callable[[Row], float]
+) -> Iterator[Table]:
+    """The table in portions, or one without rows; `share` tells how much of the file is read."""
+    empty = True
+    for portion in portions(rows, size):
+        empty = False
+        yield replace(table, rows=portion, share=share(portion[-1]))
+    if empty:
+        yield table
+
+
+def names_of(rows: Iterable[Row]) -> tuple[str, ...]:
+    """Every key of the rows, in the order in which they first come."""
+    return tuple(dict.fromkeys(key for row in rows for key in row.cells))
 
 
 def text_cell(value: Any, where: Where, column: str) -> str:
@@ -107,7 +124,10 @@ def text_cell(value: Any, where: Where, column: str) -> str:
     if value is None:
         return ""
     if isinstance(value, bool | int | float):
-        return _spelled(value, where, column)
+        try:
+            return str(value)
+        except ValueError:  # more digits than Python converts
+            raise BertsmithError(f"{where}: {column!r} is a number with too many digits") from None
     if not isinstance(value, str):
         kind = type(value).__name__
         raise BertsmithError(f"{where}: {column!r} is a {kind}, not text")
@@ -119,13 +139,6 @@ def text_cell(value: Any, where: Where, column: str) -> str:
                 f"{where}: {column!r} has half of a surrogate pair, which is not a character"
             ) from None
     return value
-
-
-def _spelled(value: float, where: Where, column: str) -> str:
-    try:
-        return str(value)
-    except ValueError:  # more digits than Python converts
-        raise BertsmithError(f"{where}: {column!r} is a number with too many digits") from None
 
 
 def is_absent(value: Any) -> bool:
@@ -140,13 +153,13 @@ def list_cell(value: Any, where: Where, column: str) -> list[Any]:
     if isinstance(value, str):
         stripped = value.strip()
         if stripped.startswith("[") and stripped.endswith("]"):
-            return _written(stripped, where, column)
+            return _parsed_list(stripped, where, column)
         return stripped.split()
     raise BertsmithError(f"{where}: {column!r} is not a list")
 
 
-def _written(text: str, where: Where, column: str) -> list[Any]:
-    """A list as JSON, Python or numpy wrote it into a cell."""
+def _parsed_list(text: str, where: Where, column: str) -> list[Any]:
+    """A list as JSON, Python or numpy writes it."""
     from ast import literal_eval
 
     try:
@@ -165,7 +178,7 @@ def _written(text: str, where: Where, column: str) -> list[Any]:
 
 
 def sample(table: Table, name: str, most: int = 200) -> list[Any]:
-    """The first values of a column that are there."""
+    """The first values of a column that are not empty."""
     values = (row.cells.get(name) for row in table.rows)
     return list(islice((value for value in values if not is_absent(value) and value != ""), most))
 

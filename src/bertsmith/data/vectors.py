@@ -7,14 +7,14 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
-from bertsmith.data.predictions import open_predictions
+from bertsmith.data.predictions import merged, open_predictions
 from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic
 
 ENDINGS = (".npy", ".jsonl", ".parquet")
 
 
-class VectorWriter(Protocol):
+class VectorFileWriter(Protocol):
     """Writes vectors as they come."""
 
     def write(self, rows: Sequence[Mapping[str, Any]], vectors: np.ndarray[Any, Any]) -> None:
@@ -28,7 +28,7 @@ def check_ending(out: Path) -> None:
 
 
 @contextmanager
-def open_vectors(out: Path) -> Iterator[VectorWriter]:
+def open_vectors(out: Path) -> Iterator[VectorFileWriter]:
     """A file that appears when it is whole, in the format that its name ends with."""
     check_ending(out)
     if out.suffix == ".npy":
@@ -48,10 +48,9 @@ class _Rows:
         self.writer, self.arrays = writer, arrays  # whether it writes arrays as they are
 
     def write(self, rows: Sequence[Mapping[str, Any]], vectors: np.ndarray[Any, Any]) -> None:
-        from bertsmith.data.predictions import merged
 
         pairs = zip(rows, vectors if self.arrays else vectors.tolist(), strict=True)
-        self.writer.write([merged(row, (), {"vector": one}) for row, one in pairs])
+        self.writer.write([merged(row, (), {"vector": vector}) for row, vector in pairs])
 
 
 class _Array:
@@ -61,7 +60,7 @@ class _Array:
         if not stream.seekable():
             raise BertsmithError(f"{path}: .npy cannot be written to a pipe; write .jsonl")
         self.stream, self.count, self.width = stream, 0, 0
-        self.stream.write(self._header())
+        self._write_header()
 
     def write(self, rows: Sequence[Mapping[str, Any]], vectors: np.ndarray[Any, Any]) -> None:
         self.count, self.width = self.count + len(vectors), vectors.shape[1]
@@ -69,13 +68,11 @@ class _Array:
 
     def close(self) -> None:
         self.stream.seek(0)
-        self.stream.write(self._header())
+        self._write_header()
         self.stream.seek(0, 2)
 
-    def _header(self) -> bytes:
-        """The 128 bytes of format 1.0: a magic number, a length, a dictionary and spaces."""
-        shape = f"({self.count}, {self.width})"
-        about = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"
-        return (
-            b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + about.encode().ljust(117) + b"\n"
-        )
+    def _write_header(self) -> None:
+        """Write the header, in which numpy leaves room for more rows."""
+        shape = (self.count, self.width)
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self.stream, header)

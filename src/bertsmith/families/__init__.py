@@ -3,7 +3,7 @@
 To add a family, write its file and list it here.
 """
 
-from bertsmith.errors import BertsmithError, nearest
+from bertsmith.errors import BertsmithError, nearest, setting
 from bertsmith.families import (
     albert,
     bert,
@@ -32,7 +32,7 @@ def family_of(settings: Settings) -> Family:
             return family
     names = [name for family in FAMILIES.values() for name in family.stems]
     near = nearest(str(kind), names) or "."
-    advice = f"Name the family with --family: {', '.join(names)}"
+    advice = f"Set {setting('family')} to one of: {', '.join(names)}"
     raise BertsmithError(f"config.json: model_type {kind!r:.40} is not known{near} {advice}")
 
 
