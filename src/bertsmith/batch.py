@@ -36,19 +36,18 @@ class Layout:
     """The position of each of N sequences in a row of T tokens."""
 
     boundaries: Tensor  # (N+1,) int32: sequence n is rows boundaries[n] to boundaries[n+1]
-    ends: Tensor  # boundaries; if `most` is known, of as many empty sequences more as batches share
+    ends: Tensor  # boundaries; if `most` is known, with empty sequences up to a power of two
     positions: Tensor  # (T,) int64: each token's place in its own sequence, from 0
-    lengths: tuple[int, ...]  # the same lengths as plain numbers, for choices made on the CPU
-    most: int = 0  # no sequence of any batch of this kind is longer; 0: who knows
+    lengths: tuple[int, ...]  # of the sequences, as numbers for choices made on the CPU
+    most: int = 0  # upper bound of the lengths in all batches of this kind; 0: unknown
     padded: Groups | None = None  # grids to use instead of computing `groups`
     full: bool = False  # all sequences have `most` tokens
 
     @classmethod
     def of(cls, lengths: Sequence[int], most: int = 0) -> Layout:
-        """Concatenate sequences of these lengths.
+        """The layout of concatenated sequences of these lengths.
 
-        Layouts with the same `most` have few different sizes, so that compiled code fits many of
-        them.
+        With `most`, `ends` has few different sizes, so that compiled code can be reused.
         """
         if not lengths or min(lengths) < 1:
             raise ValueError("a layout needs at least one sequence, and none may be empty")
@@ -84,13 +83,13 @@ class Layout:
 
     @cached_property
     def runs(self) -> tuple[tuple[int, int, int], ...]:
-        """Neighbours of equal length as (first row, count, length)."""
-        found, row = [], 0
+        """Runs of sequences of equal length as (first row, count, length)."""
+        runs, row = [], 0
         for length, group in groupby(self.lengths):
             count = sum(1 for _ in group)
-            found.append((row, count, length))
+            runs.append((row, count, length))
             row += count * length
-        return tuple(found)
+        return tuple(runs)
 
     @cached_property
     def groups(self) -> Groups:
@@ -101,10 +100,10 @@ class Layout:
         seen, picked, places = [], [], torch.empty(self.total, dtype=torch.int64)
         filled = 0
         for members in like(self.lengths):
-            own = torch.tensor([self.lengths[number] for number in members])
-            across = torch.arange(int(own.max()))
-            real = across < own[:, None]
-            rows = starts[members, None] + torch.minimum(across, own[:, None] - 1)
+            lengths = torch.tensor([self.lengths[number] for number in members])
+            across = torch.arange(int(lengths.max()))
+            real = across < lengths[:, None]
+            rows = starts[members, None] + torch.minimum(across, lengths[:, None] - 1)
             places[rows[real]] = filled + real.flatten().nonzero().flatten()
             filled += rows.numel()
             seen.append(real.to(self.positions.device))
@@ -114,7 +113,7 @@ class Layout:
 
     @property
     def grid(self) -> Groups:
-        """The same as one grid (N, longest), whose size does not depend on the lengths."""
+        """All sequences as one grid (N, longest), whose size does not depend on the lengths."""
         lengths = torch.tensor(self.lengths)
         across, starts = torch.arange(self.longest), lengths.cumsum(0) - lengths
         rows = starts[:, None] + torch.minimum(across, lengths[:, None] - 1)
@@ -130,7 +129,7 @@ class Layout:
         return self.moved(lambda tensor: tensor.to(device, non_blocking=True))
 
     def moved(self, move: Callable[[Tensor], Tensor]) -> Layout:
-        """The same layout with its tensors elsewhere."""
+        """The same layout with `move` applied to its tensors."""
         boundaries = move(self.boundaries)
         same = self.ends is self.boundaries
         ends = boundaries if same else move(self.ends)
@@ -147,23 +146,23 @@ class Layout:
 def like(
     lengths: Sequence[int], waste: float = 0.2, most: int = 16384, enough: int = 16384
 ) -> list[list[int]]:
-    """Sequences in groups of like length: padding at most this share, at most so many tokens.
+    """Group sequences of similar length.
 
-    Groups of equal lengths with `enough` tokens get no longer sequences.
+    At most the fraction `waste` of a group is padding, and a group has at most `most` tokens. No
+    longer sequence joins a group that has `enough` tokens.
     """
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     real = 0
     for number in sorted(range(len(lengths)), key=lengths.__getitem__):
-        padded = lengths[number] * (len(found[-1]) + 1) if found else 0
-        real += lengths[number]
-        full = (
-            found and lengths[number] > lengths[found[-1][-1]] and real - lengths[number] >= enough
-        )
-        if not found or full or padded > most or real < padded * (1 - waste):
-            found.append([])
-            real = lengths[number]
-        found[-1].append(number)
-    return found
+        length = lengths[number]
+        padded = length * (len(groups[-1]) + 1) if groups else 0
+        real += length
+        full = groups and length > lengths[groups[-1][-1]] and real - length >= enough
+        if not groups or full or padded > most or real < padded * (1 - waste):
+            groups.append([])
+            real = length
+        groups[-1].append(number)
+    return groups
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 from bertsmith import __version__
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import digest, locked_file, one_line, reading, sync, write_json, writing
 from bertsmith.foreign import read_table
 
@@ -79,13 +79,13 @@ def check_replaceable(folder: str | Path, overwrite: bool = False) -> None:
             raise BertsmithError(f"{folder}: a file of this name exists; name a folder")
         held = sorted(place.iterdir()) if place.is_dir() else []
     if held and not overwrite:
-        use = setting("overwrite", True)
+        use = setting_name("overwrite", True)
         raise BertsmithError(f"{folder}: not empty; name another folder, or use {use}")
     if held:
         foreign = _foreign(place)
         if foreign is not None:
             raise BertsmithError(
-                f"{folder}: {setting('overwrite', True)} replaces only what bertsmith wrote, but"
+                f"{folder}: {setting_name('overwrite', True)} replaces only what bertsmith wrote, but"
                 f" {foreign};"
                 " name another folder, or remove it"
             )

@@ -57,7 +57,7 @@ def test_padded_batches_equal_ragged_ones(name: str, pool: str) -> None:
         expected = [hidden.last, POOLS[pool](hidden.last, batch.layout, None)]
         expected[1] = torch.nn.functional.normalize(expected[1], dim=-1)
         expected += [head(hidden, batch) for head in checkpoint.model.heads.values()]
-        padded = PaddedModel(checkpoint.model, Sentence(pool, True), segments)
+        padded = PaddedModel(checkpoint.model, Sentence(pool, True))
         outputs = padded(ids, mask, types)
     for ours, theirs in zip(outputs, expected, strict=True):
         flat = torch.cat([ours[n, : len(row)] for n, row in enumerate(rows)])

@@ -10,7 +10,7 @@ import pytest
 from bertsmith.cli.options import read_texts
 from bertsmith.errors import BertsmithError
 from bertsmith.files import UNREADABLE, inner, open_bytes
-from bertsmith.tokenizer.lines import read_lines
+from bertsmith.tokenizer.train import read_lines
 from corpus.texts import pack
 
 SUFFIXES = ["", ".gz", ".xz", ".zst"]

@@ -14,9 +14,9 @@ import pytest
 
 import bertsmith
 from bertsmith.errors import BertsmithError
-from bertsmith.tokenizer import FAMILIES, KINDS, Tokenizer, lines, train
+from bertsmith.tokenizer import FAMILIES, KINDS, Tokenizer, train
 from bertsmith.tokenizer.families import BERT, PipelineSettings
-from bertsmith.tokenizer.train import count_words
+from bertsmith.tokenizer.train import count_words, read_lines
 
 Trained = Callable[[str], Tokenizer]
 
@@ -122,10 +122,10 @@ def test_lines_longer_than_memory_are_read_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "text").write_text("\ufeffone\r\ntwo é漢😀" + "é漢😀" * 50 + "\nlast", "utf-8")
-    whole = list(lines.read_lines([tmp_path / "text"]))
+    whole = list(read_lines([tmp_path / "text"]))
     assert whole == ["one", "two é漢😀" + "é漢😀" * 50, "last"]
-    monkeypatch.setattr(lines, "LONGEST", 7)
-    assert "".join(lines.read_lines([tmp_path / "text"])) == "".join(whole)
+    monkeypatch.setattr(sys.modules["bertsmith.tokenizer.train"], "LONGEST_LINE", 7)
+    assert "".join(read_lines([tmp_path / "text"])) == "".join(whole)
 
 
 def test_special_tokens_in_the_text_are_not_learned(tmp_path: Path) -> None:

@@ -67,12 +67,17 @@ class Checkpoint:
         return configure(self.family, self.settings, self.entries)
 
     @property
+    def names(self) -> Translation:
+        """The translation between our tensor names and the stored ones."""
+        return Translation(self.family, self.settings, self.entries, self.config.per_head)
+
+    @property
     def labels(self) -> list[str]:
         """The label names of a classifier or tagger, in the order of its outputs."""
         with meaningful("config.json: labels"):
-            named, count = self.settings.get("id2label") or {}, labels(self.settings)
-            if len(named) == count:
-                names = [str(named[key]) for key in sorted(named, key=_label_number)]
+            stored, count = self.settings.get("id2label") or {}, labels(self.settings)
+            if len(stored) == count:
+                names = [str(stored[key]) for key in sorted(stored, key=_label_number)]
                 for name, times in Counter(names).items():
                     if times > 1:
                         raise BertsmithError(
@@ -106,13 +111,13 @@ def pruned(config: Config, settings: Settings) -> Config:
 
     `pruned_heads` is the key of `transformers` up to version 4: {"0": [2, 3]}.
     """
-    kept = [config.attention_heads] * (max(config.plan, default=-1) + 1)
+    counts = [config.attention_heads] * (max(config.plan, default=-1) + 1)
     for block, heads in (settings.get("pruned_heads") or {}).items():
         number, gone = int(block), {int(head) for head in heads}
-        if not 0 <= number < len(kept) or not gone < {*range(config.attention_heads)}:
+        if not 0 <= number < len(counts) or not gone < {*range(config.attention_heads)}:
             raise BertsmithError(f"pruned_heads: block {block} cannot lose heads {sorted(gone)}")
-        kept[number] -= len(gone)
-    return config if {*kept} <= {config.attention_heads} else replace(config, kept=tuple(kept))
+        counts[number] -= len(gone)
+    return config if {*counts} <= {config.attention_heads} else replace(config, kept=tuple(counts))
 
 
 @contextmanager
@@ -144,17 +149,17 @@ def create(
 
     On the device "meta" it has shapes but takes no memory.
     """
-    given = preset(settings) if isinstance(settings, str) else settings
-    given = {**given, **changes}
-    family = family_of(given)
+    settings = preset(settings) if isinstance(settings, str) else settings
+    settings = {**settings, **changes}
+    family = family_of(settings)
     entries = {kind: entry_of(family, kind) for kind in heads}
-    config = configure(family, given, entries)
-    names = Translation(family, given, entries, config.per_head)
+    config = configure(family, settings, entries)
+    names = Translation(family, settings, entries, config.per_head)
     model = assemble(config, names, device)
     if device != "meta":
         initialise(model, config.initial_deviation, torch.Generator(device).manual_seed(seed))
     new = tuple(name for name, _ in model.named_parameters())
-    return Checkpoint(model.eval(), family, given, entries, Report(new=new))
+    return Checkpoint(model.eval(), family, settings, entries, Report(new=new))
 
 
 def entry_of(family: Family, kind: str) -> HeadEntry:
@@ -168,8 +173,8 @@ def entry_of(family: Family, kind: str) -> HeadEntry:
 
 def declared(settings: Settings) -> str:
     """The class that config.json names."""
-    named = settings.get("architectures")
-    return str(named[0]) if isinstance(named, list) and named else ""
+    classes = settings.get("architectures")
+    return str(classes[0]) if isinstance(classes, list) and classes else ""
 
 
 def shorten(names: Iterable[str], most: int = 4) -> str:

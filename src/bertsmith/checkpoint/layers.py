@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bertsmith.checkpoint.assemble import assemble, substitute
 from bertsmith.checkpoint.checkpoint import Checkpoint, configure
@@ -41,31 +41,35 @@ def keep_layers(
     """
     config = checkpoint.config
     layers = check_layers(config, layers, repeats=repeats)
-    settings = _settings(checkpoint, layers)
-    names = Translation(checkpoint.family, settings, checkpoint.entries, config.per_head)
-    shape = configure(checkpoint.family, settings, checkpoint.entries)
-    model = assemble(shape, names, "meta")
     stored = dict(checkpoint.model.named_parameters(remove_duplicate=False))
     shared = len({*config.plan}) < len(config.plan)
 
-    def source(name: str) -> str:
+    def copied(name: str, empty: Tensor) -> Tensor:
         parts = name.split(".")
         if parts[:2] == ["encoder", "blocks"] and not shared:
             parts[2] = str(layers[int(parts[2])])
-        return ".".join(parts)
+        return stored[".".join(parts)].detach().clone()
 
-    values = {
-        empty: nn.Parameter(stored[source(name)].detach().clone())
-        for name, empty in model.named_parameters()
-    }
-    substitute(model, values)
+    student = _rebuilt(checkpoint, _settings(checkpoint, layers), copied)
     with torch.no_grad():
         for number, (before, layer) in enumerate(pairwise(layers), 1):
             if layer == before:
-                block: Any = model.encoder.blocks[number]
+                block: Any = student.model.encoder.blocks[number]
                 for matrix in (block.attention.output, block.feedforward.down):
                     for parameter in matrix.parameters():
                         parameter.zero_()
+    return student
+
+
+def _rebuilt(
+    checkpoint: Checkpoint, settings: dict[str, Any], value: Callable[[str, Tensor], Tensor]
+) -> Checkpoint:
+    """The model of other settings; `value` makes each parameter from its name and its shape."""
+    family, entries = checkpoint.family, checkpoint.entries
+    names = Translation(family, settings, entries, checkpoint.config.per_head)
+    model = assemble(configure(family, settings, entries), names, "meta")
+    empty = model.named_parameters()
+    substitute(model, {one: nn.Parameter(value(name, one)) for name, one in empty})
     return replace(checkpoint, model=model.eval(), settings=settings)
 
 
@@ -82,27 +86,26 @@ def add_averaging_layer(checkpoint: Checkpoint, gain: float = 1000.0) -> Checkpo
     Its queries and keys are zero, so that attention is uniform, and its outputs outweigh the
     residual states. Heads that read the first state then read mean-pooled vectors.
     """
-    config, family = checkpoint.config, checkpoint.family
-    settings = _with_depth(checkpoint, config.layers + 1)
-    names = Translation(family, settings, checkpoint.entries, config.per_head)
-    model = assemble(configure(family, settings, checkpoint.entries), names, "meta")
+    config = checkpoint.config
     stored = dict(checkpoint.model.named_parameters(remove_duplicate=False))
     device = next(checkpoint.model.parameters()).device
     added = f"encoder.blocks.{config.layers}."
-    values = {}
-    for name, empty in model.named_parameters():
-        value = torch.zeros_like(empty, device=device)
+
+    def initial(name: str, empty: Tensor) -> Tensor:
         if not name.startswith(added):
-            value = stored[name].detach().clone()
-        elif "_norm.weight" in name:
+            return stored[name].detach().clone()
+        value = torch.zeros_like(empty, device=device)
+        if "_norm.weight" in name:
             value.fill_(1.0)
         elif name.endswith("attention.qkv.weight"):
             value[-config.width :].fill_diagonal_(1.0)
         elif name.endswith("attention.output.weight"):
             value.fill_diagonal_(gain)
-        values[empty] = nn.Parameter(value, requires_grad=False)
-    substitute(model, values)
-    return replace(checkpoint, model=model.eval(), settings=settings)
+        return value
+
+    deeper = _rebuilt(checkpoint, _with_depth(checkpoint, config.layers + 1), initial)
+    deeper.model.requires_grad_(False)
+    return deeper
 
 
 def check_layers(
@@ -112,9 +115,8 @@ def check_layers(
     depth = len(config.plan)
     chosen = tuple(layers)
     listed = ", ".join(map(str, chosen))[:80]
-    plain = all(type(one) is int for one in chosen)
     if (
-        not plain
+        not all(type(layer) is int for layer in chosen)
         or not chosen
         or sorted(chosen if repeats else {*chosen}) != list(chosen)
         or not 0 <= chosen[0] <= chosen[-1] < depth
@@ -147,8 +149,7 @@ def _settings(checkpoint: Checkpoint, layers: Sequence[int]) -> dict[str, Any]:
             str(new): pruned[str(old)] for new, old in enumerate(layers) if str(old) in pruned
         }
     settings.pop("layer_types", None)
-    settings |= _kinds(checkpoint, checkpoint.config, layers, settings)
-    return settings
+    return settings | _kinds(checkpoint, layers, settings)
 
 
 def _with_depth(checkpoint: Checkpoint, depth: int) -> dict[str, Any]:
@@ -159,12 +160,12 @@ def _with_depth(checkpoint: Checkpoint, depth: int) -> dict[str, Any]:
 
 
 def _kinds(
-    checkpoint: Checkpoint, config: Config, layers: Sequence[int], settings: Mapping[str, Any]
+    checkpoint: Checkpoint, layers: Sequence[int], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Which layers see all and which a window, where the pattern of the family says otherwise."""
-    if not isinstance(config.signal, Rotary):
+    """The kinds of layers (global or local attention), where they are not the family's pattern."""
+    if not isinstance(checkpoint.config.signal, Rotary):
         return {}
-    windows = tuple(config.windows[number] for number in layers)
+    windows = tuple(checkpoint.config.windows[number] for number in layers)
     if configure(checkpoint.family, settings, {}).windows == windows:
         return {}
     kinds = ["full_attention" if one is None else "sliding_attention" for one in windows]

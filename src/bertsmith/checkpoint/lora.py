@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bertsmith.checkpoint.checkpoint import Checkpoint, shorten
 from bertsmith.checkpoint.files import SafeTensors, TensorFiles, readable
 from bertsmith.checkpoint.locate import locate
-from bertsmith.checkpoint.names import Translation, canonical, outputs, unwrapped
+from bertsmith.checkpoint.names import canonical, outputs, unwrapped
 from bertsmith.checkpoint.pickles import PickledTensors
 from bertsmith.errors import BertsmithError
 from bertsmith.families import Family
@@ -56,7 +56,7 @@ class Lora:
 
     @property
     def scale(self) -> float:
-        """By what the product of the two matrices is multiplied."""
+        """The factor of the product of the two matrices."""
         return self.alpha / (math.sqrt(self.rank) if self.stabilised else self.rank)
 
 
@@ -73,6 +73,11 @@ class LoraUpdate(nn.Module):
         self.a = nn.ParameterList([new(lora.rank, inner) for _ in filter(None, chosen)])
         rows = [size for size, one in zip(sizes, chosen, strict=True) if one]
         self.b = nn.ParameterList([torch.zeros_like(new(size, lora.rank)) for size in rows])
+
+    def install(self, linear: nn.Linear) -> None:
+        """Add the updates to a layer's outputs from now on."""
+        linear.lora = self
+        linear.register_forward_hook(self.added)
 
     def added(self, linear: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         """Add the updates to a layer's output; a forward hook of the layer."""
@@ -101,9 +106,9 @@ class LoraUpdate(nn.Module):
 
 
 def attach(checkpoint: Checkpoint, lora: Lora, seed: int = 0) -> None:
-    """Give the chosen layers of a frozen encoder an update that is zero at first."""
+    """Freeze the encoder and give the chosen layers an update that is zero at first."""
     checkpoint.model.encoder.requires_grad_(False)
-    names, known = _translation(checkpoint), set[str]()
+    names, known = checkpoint.names, set[str]()
     generator, device = None, next(checkpoint.model.parameters()).device
     if device.type != "meta":
         generator = torch.Generator(device).manual_seed(seed)
@@ -121,8 +126,7 @@ def attach(checkpoint: Checkpoint, lora: Lora, seed: int = 0) -> None:
             for a in update.a:
                 bound = 1 / math.sqrt(linear.in_features)
                 nn.init.uniform_(a, -bound, bound, generator=generator)
-            linear.lora = update
-            linear.register_forward_hook(update.added)
+            update.install(linear)
             count += 1
     if not count:
         listed = ", ".join([*GROUPS, *sorted(known)])
@@ -138,11 +142,6 @@ def plain_parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
             yield name, parameter if update is None else parameter + update.product()
 
 
-def is_adapted(model: nn.Module) -> bool:
-    """Does any layer have an update that is not merged?"""
-    return any(True for _ in _updates(model))
-
-
 def _layers(model: Model) -> Iterator[tuple[str, nn.Linear]]:
     """The linear layers of the blocks."""
     for path, module in model.named_modules():
@@ -156,17 +155,12 @@ def _updates(model: nn.Module) -> Iterator[tuple[str, LoraUpdate]]:
             yield path.removesuffix(".lora"), module
 
 
-def _translation(checkpoint: Checkpoint) -> Translation:
-    per_head = checkpoint.config.per_head
-    return Translation(checkpoint.family, checkpoint.settings, checkpoint.entries, per_head)
-
-
 # ------------------------------------------------------------------ PEFT's files
 
 
 def write_adapter(checkpoint: Checkpoint, directory: Path, base: str, lora: Lora) -> None:
     """Write the updates and the trained heads of a model, as PEFT would of the same model."""
-    names, prefix = _translation(checkpoint), checkpoint.family.prefix
+    names, prefix = checkpoint.names, checkpoint.family.prefix
     bare = not any(kind != "pooler" for kind in checkpoint.entries)
     tensors: dict[str, Tensor] = {}
     targets, heads = [], []
@@ -366,7 +360,7 @@ def share(checkpoint: Checkpoint, directory: Path, others: Iterable[Checkpoint])
     if adapter is None:
         return 0
     files = MergedFiles(TensorFiles(adapter.base), adapter, checkpoint.family)
-    names, stored = _translation(checkpoint), unwrapped(checkpoint.family, files.where)[1]
+    names, stored = checkpoint.names, unwrapped(checkpoint.family, files.where)[1]
     for path, linear in list(_layers(checkpoint.model)):
         ours = f"{path}.weight"
         raws = [stored[theirs] for theirs in names.theirs(ours)]
@@ -382,21 +376,20 @@ def share(checkpoint: Checkpoint, directory: Path, others: Iterable[Checkpoint])
             update.a[number] = nn.Parameter(a.to(linear.weight), requires_grad=False)
             update.b[number] = nn.Parameter(b.to(linear.weight), requires_grad=False)
         linear.weight = nn.Parameter(base.to(linear.weight), requires_grad=False)
-        linear.lora = update
-        linear.register_forward_hook(update.added)
+        update.install(linear)
     return sum(_adopted(checkpoint.model, other.model) for other in others)
 
 
 def _adopted(model: nn.Module, other: nn.Module) -> int:
-    """Take the equal parameters of another model in place of one's own; returns how many."""
+    """Replace parameters by the equal ones of another model; return how many elements they have."""
     theirs, count = dict(other.named_parameters()), 0
     for path, module in model.named_modules():
         for name, own in list(module._parameters.items()):
-            found = theirs.get(f"{path}.{name}" if path else name)
-            if own is None or found is None or found is own:
+            twin = theirs.get(f"{path}.{name}" if path else name)
+            if own is None or twin is None or twin is own:
                 continue
-            same = (own.shape, own.dtype, own.device) == (found.shape, found.dtype, found.device)
-            if same and torch.equal(own, found):
-                module._parameters[name] = found
+            same = (own.shape, own.dtype, own.device) == (twin.shape, twin.dtype, twin.device)
+            if same and torch.equal(own, twin):
+                module._parameters[name] = twin
                 count += own.numel()
     return count

@@ -30,7 +30,7 @@ from bertsmith.checkpoint.write import STORED
 from bertsmith.errors import BertsmithError
 from bertsmith.files import import_package, write_json
 from bertsmith.folders import check_replaceable, replace_directory
-from bertsmith.kernels import distance_rows
+from bertsmith.kernels import distance_rows, onnx_session
 from bertsmith.model import Model
 from bertsmith.model.attend import KERNELS, Scores
 from bertsmith.model.block import ConvolutionBlock
@@ -71,9 +71,9 @@ class Grid:
 class PaddedModel(nn.Module):
     """The encoder and all heads on padded batches; pooling and normalisation included."""
 
-    def __init__(self, model: Model, sentence: Sentence, segments: bool) -> None:
+    def __init__(self, model: Model, sentence: Sentence) -> None:
         super().__init__()
-        self.model, self.sentence, self.segments = model, sentence, segments
+        self.model, self.sentence = model, sentence
         model.use_kernel(KERNEL)
         for module in model.modules():
             if isinstance(module, Head) and module.pool is POOLS["mean"]:
@@ -82,16 +82,6 @@ class PaddedModel(nn.Module):
                 module.convolve = _convolve(module)  # type: ignore[method-assign]
             if isinstance(module, RelativeSignal):
                 module.rows = _rows(module)  # type: ignore[method-assign]
-
-    @property
-    def inputs(self) -> list[str]:
-        """The names of the graph's inputs."""
-        return ["input_ids", "attention_mask", *(["token_type_ids"] if self.segments else [])]
-
-    @staticmethod
-    def names(model: Model) -> list[str]:
-        """The names of the graph's outputs."""
-        return ["last_hidden_state", "sentence_embedding", *model.heads]
 
     def forward(self, ids: Tensor, mask: Tensor, types: Tensor | None = None) -> tuple[Tensor, ...]:
         """(B, n) → states (B, n, D), vectors (B, D), and the outputs of heads."""
@@ -209,17 +199,23 @@ def export_model(
         write_json(part / "config.json", settings)
 
     replace_directory(out, fill, overwrite)
-    outputs = PaddedModel.names(checkpoint.model)
-    segments = ["token_type_ids"] if checkpoint.config.segments > 1 else []
+    inputs, outputs = _names(checkpoint)
     return {
         "out": str(out),
-        "inputs": ["input_ids", "attention_mask", *segments],
+        "inputs": inputs,
         "outputs": outputs,
         "differences": {name: differences[name] for name in outputs},
         "lengths": sorted({min(length, longest) for length in LENGTHS}),
         "bytes": (Path(out) / "model.onnx").stat().st_size,
         **({"int8_cosine": cosine["sentence_embedding"]} if int8 else {}),
     }
+
+
+def _names(checkpoint: Checkpoint) -> tuple[list[str], list[str]]:
+    """The names of the graph's inputs and of its outputs."""
+    segments = ["token_type_ids"] if checkpoint.config.segments > 1 else []
+    outputs = ["last_hidden_state", "sentence_embedding", *checkpoint.model.heads]
+    return ["input_ids", "attention_mask", *segments], outputs
 
 
 def export_onnx(
@@ -249,12 +245,10 @@ def export_onnx(
 def _write(checkpoint: Checkpoint, sentence: Sentence, path: Path, *, traced: bool) -> None:
     """Write the graph of a copy of the model: tracing leaves marks on the one that it is given."""
     model = copy.deepcopy(checkpoint.model).float().cpu().eval()
-    segments = checkpoint.config.segments > 1
-    padded = PaddedModel(model, sentence, segments)
     ids = torch.randint(0, checkpoint.config.vocabulary, (2, 5))
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
-    arguments = (ids, mask, torch.zeros_like(ids))[: 2 + segments]
-    names, outputs = padded.inputs, PaddedModel.names(padded.model)
+    names, outputs = _names(checkpoint)
+    arguments = (ids, mask, torch.zeros_like(ids))[: len(names)]
     axes: dict[str, Any]
     if traced:
         every = {name for name, head in model.heads.items() if _reads_all(head)}
@@ -268,7 +262,7 @@ def _write(checkpoint: Checkpoint, sentence: Sentence, path: Path, *, traced: bo
         warnings.simplefilter("ignore")
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         torch.onnx.export(
-            padded,
+            PaddedModel(model, sentence),
             arguments,
             str(path),
             input_names=names,
@@ -281,41 +275,37 @@ def _write(checkpoint: Checkpoint, sentence: Sentence, path: Path, *, traced: bo
 
 def quantize_onnx(checkpoint: Checkpoint, path: Path, longest: int) -> float:
     """Quantize a graph in place; return the mean cosine of its vectors to those of float32."""
-    import onnxruntime
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    whole = path.with_name("float32.onnx")
-    path.rename(whole)
+    float32 = path.with_name("float32.onnx")
+    path.rename(float32)
     logging.disable(logging.WARNING)  # it advises to change the graph first
     try:
-        quantize_dynamic(whole, path, per_channel=True, weight_type=QuantType.QInt8)
+        quantize_dynamic(float32, path, per_channel=True, weight_type=QuantType.QInt8)
     finally:
         logging.disable(logging.NOTSET)
-    generator = np.random.default_rng(0)
-    lengths = [min(length, longest) for length in (16, 64, 128)]
-    rows = [generator.integers(0, checkpoint.config.vocabulary, n).tolist() for n in lengths]
-    vectors = []
-    for one in (whole, path):
-        session = onnxruntime.InferenceSession(str(one), providers=["CPUExecutionProvider"])
-        vectors.append(torch.from_numpy(_run(session, rows)["sentence_embedding"]))
-    whole.unlink()
-    return float(F.cosine_similarity(vectors[0], vectors[1]).mean())
+    rows = _random_rows(checkpoint, [min(length, longest) for length in (16, 64, 128)])
+    before, after = (
+        torch.from_numpy(_run(onnx_session(str(file)), rows)["sentence_embedding"])
+        for file in (float32, path)
+    )
+    float32.unlink()
+    return float(F.cosine_similarity(before, after).mean())
+
+
+def _random_rows(checkpoint: Checkpoint, lengths: Sequence[int]) -> list[list[int]]:
+    generator, most = np.random.default_rng(0), checkpoint.config.vocabulary
+    return [generator.integers(0, most, length).tolist() for length in lengths]
 
 
 def check_onnx(
     checkpoint: Checkpoint, sentence: Sentence, path: Path, longest: int
 ) -> dict[str, float]:
     """Compare the graph in onnxruntime with our own ragged encoder; refuse one that differs."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # what fails is reported by an exception
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = onnx_session(str(path), log_severity_level=4)  # an exception reports what fails
     model = copy.deepcopy(checkpoint.model).float().cpu().eval()
     model.use_kernel(None)
-    config, generator = checkpoint.config, np.random.default_rng(0)
-    lengths = [min(length, longest) for length in LENGTHS]
-    rows = [generator.integers(0, config.vocabulary, length).tolist() for length in lengths]
+    rows = _random_rows(checkpoint, [min(length, longest) for length in LENGTHS])
     differences: dict[str, float] = {}
     for group in (rows, rows[:1], rows[1:2], rows[2:]):
         batch = Batch.of(group)
@@ -330,8 +320,7 @@ def check_onnx(
         for name, ours in expected.items():
             theirs = torch.from_numpy(outputs[name])
             if theirs.ndim > 2 or name == "last_hidden_state":
-                parts = [theirs[row, : len(one)] for row, one in enumerate(group)]
-                theirs = torch.cat(parts)
+                theirs = torch.cat([theirs[row, : len(ids)] for row, ids in enumerate(group)])
             scale = max(1.0, float(ours.abs().max()))
             apart = float((theirs.reshape(ours.shape) - ours).abs().max()) / scale
             differences[name] = max(differences.get(name, 0.0), apart)

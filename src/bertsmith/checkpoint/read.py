@@ -19,20 +19,15 @@ from bertsmith.checkpoint.checkpoint import (
     shorten,
 )
 from bertsmith.checkpoint.files import TensorFiles, inside
-from bertsmith.checkpoint.heads import found, requested
+from bertsmith.checkpoint.heads import requested_heads, stored_heads
 from bertsmith.checkpoint.lora import MergedFiles, adapter_in, base_of
 from bertsmith.checkpoint.names import Translation, outputs, unwrapped
 from bertsmith.errors import BertsmithError, nearest
-from bertsmith.families import FAMILIES, Family, HeadEntry, family_of
+from bertsmith.families import Family, HeadEntry, family_of, model_types
 from bertsmith.foreign import read_json
 from bertsmith.model import Config, Model, initialise
 
-WRITTEN = (
-    "version",
-    "family",
-    "heads",
-    "files",
-)  # written again to bertsmith.json
+WRITTEN = {"version", "family", "heads", "files"}  # entries of bertsmith.json that `write` makes
 
 
 def read(
@@ -74,30 +69,32 @@ def read(
     fresh = {kind: entry_of(family, kind) for kind in new}
     absent: list[str] = []
     if heads is None:
-        entries, absent = found(family, given, stored, _known(directory), fresh)
+        noted = read_notes(directory).get("heads")
+        known = noted if isinstance(noted, list) else []
+        entries, absent = stored_heads(family, given, stored, known, fresh)
     else:
-        entries = requested(family, given, stored, heads, fresh)
+        entries = requested_heads(family, given, stored, heads, fresh)
     config = configure(family, given, entries, path)
     names = Translation(family, given, entries, config.per_head)
     model = _empty(config, names, files, path)
-    places, made = _match(model, names, files, stored, fresh, directory)
+    places, new_tensors = _match(model, names, files, stored, fresh, directory)
     _fill(model, names, files, places, device, dtype)
     _demand_finite(model, places, directory)
     generator = torch.Generator(device=device).manual_seed(seed)
-    initialise(model, config.initial_deviation, generator, only=made)
+    initialise(model, config.initial_deviation, generator, only=new_tensors)
     used = {raw for parts in places.values() for raw in parts}
-    left = {raw: name for name, raw in stored.items() if raw not in used}
-    ways = [way for way in family.heads if way.kind in entries.keys() - fresh.keys()]
-    repeated = {raw for raw, name in left.items() if _repeats(name, ways)}
+    unused = {raw: name for name, raw in stored.items() if raw not in used}
+    loaded_heads = [head for head in family.heads if head.kind in entries.keys() - fresh.keys()]
+    repeated = {raw for raw, name in unused.items() if _repeats(name, loaded_heads)}
     report = Report(
         loaded=len(places),
-        new=tuple(sorted(made)),
+        new=tuple(sorted(new_tensors)),
         unused=tuple(sorted(files.where.keys() - used - repeated)),
         repeated=tuple(sorted(repeated)),
         absent=tuple(absent),
         notes=tuple(files.notes),
     )
-    notes = {name: said for name, said in read_notes(directory).items() if name not in WRITTEN}
+    notes = {name: v for name, v in read_notes(directory).items() if name not in WRITTEN}
     return Checkpoint(model.eval(), family, given, entries, report, notes)
 
 
@@ -112,7 +109,7 @@ def dropout_keys(family: Family) -> tuple[str, ...]:
 
 def check_family(name: object) -> None:
     """Refuse a family that a person names and that is not known."""
-    names = [kind for family in FAMILIES.values() for kind in family.stems]
+    names = model_types()
     if name not in names:
         near = nearest(str(name), names) or ";"
         raise BertsmithError(f"unknown family {name!r:.80}{near} known: {', '.join(names)}")
@@ -133,14 +130,8 @@ def read_notes(directory: str | Path) -> dict[str, Any]:
     return read_json(ours) if ours.is_file() else {}
 
 
-def _known(directory: Path) -> list[Any]:
-    """The heads that we noted when we wrote this directory."""
-    noted = read_notes(directory).get("heads")
-    return noted if isinstance(noted, list) else []
-
-
 def _empty(config: Config, names: Translation, files: TensorFiles, path: Path) -> Model:
-    """The model that config.json describes, in no memory."""
+    """The model that config.json describes, on the device "meta"."""
     with meaningful(path):
         if config.plan and max(config.plan) >= len(files.where):
             raise BertsmithError(f"{max(config.plan) + 1} layers, but {len(files.where)} tensors")
@@ -155,16 +146,16 @@ def _match(
     fresh: Mapping[str, HeadEntry],
     directory: Path,
 ) -> tuple[dict[str, list[str]], set[str]]:
-    """For each of our tensors the stored ones it is made of; and those that are to be made."""
+    """For each of our tensors the stored ones that it consists of; and those to initialise."""
     places: dict[str, list[str]] = {}
-    made: set[str] = set()
+    new_tensors: set[str] = set()
     missing: list[str] = []
     for ours, parameter in model.named_parameters():
         theirs = names.theirs(ours)
         absent = [name for name in theirs if name not in stored]
         room, kind, part = (*ours.split("."), "", "")[:3]
         if room == "heads" and kind in fresh and (absent or part == "output"):
-            made.add(ours)
+            new_tensors.add(ours)
         elif absent:
             missing += absent
         else:
@@ -178,7 +169,7 @@ def _match(
             f"{directory}: {len(missing)} tensors the model needs are missing:"
             f" {shorten(missing)}{instead}"
         )
-    return places, made
+    return places, new_tensors
 
 
 def _demand_finite(model: Model, places: Mapping[str, list[str]], directory: Path) -> None:
@@ -222,17 +213,18 @@ def _fill(
     def value(ours: str, empty: Tensor) -> Tensor:
         if ours not in places:
             return torch.empty(empty.shape, device=device, dtype=dtype)
-        whole = names.join(ours, [files.read(raw) for raw in places[ours]])
-        return whole.to(device, dtype).contiguous()
+        tensor = names.join(ours, [files.read(raw) for raw in places[ours]])
+        return tensor.to(device, dtype).contiguous()
 
     own = model.named_parameters()
     substitute(model, {empty: nn.Parameter(value(ours, empty)) for ours, empty in own})
 
 
-def _repeats(name: str, ways: Iterable[HeadEntry]) -> bool:
-    """Is this a buffer that is computed, or what another way to store the same head has?"""
+def _repeats(name: str, heads: Iterable[HeadEntry]) -> bool:
+    """Is this a computed buffer, or the output matrix of another layout of the same head?"""
     module, _, leaf = name.rpartition(".")
     if leaf in ("position_ids", "inv_freq"):
         return True
-    tied = {path for way in ways for path in outputs(way)}
+    tied = {path for head in heads for path in outputs(head)}
+
     return name in tied or module in {path.removesuffix(".weight") for path in tied}

@@ -15,7 +15,6 @@ from bertsmith import __version__
 from bertsmith.checkpoint.checkpoint import Checkpoint, declared
 from bertsmith.checkpoint.files import INT8, SCALE
 from bertsmith.checkpoint.lora import plain_parameters
-from bertsmith.checkpoint.names import Translation
 from bertsmith.cpu import int8_candidates, int8_weights
 from bertsmith.errors import BertsmithError
 from bertsmith.families import Family
@@ -79,21 +78,20 @@ def kept_float32(settings: Mapping[str, Any]) -> list[str] | None:
     entry = settings.get(STORED)
     if not isinstance(entry, dict) or entry.get("quant_method") != METHOD:
         return None
-    kept = entry.get("float32")
-    return [str(path) for path in kept] if isinstance(kept, list) else []
+    paths = entry.get("float32")
+    return [str(path) for path in paths] if isinstance(paths, list) else []
 
 
 def stored_tensors(
     checkpoint: Checkpoint, dtype: torch.dtype | None = None, int8: Mapping[str, int] | None = None
 ) -> dict[str, Tensor]:
     """All tensors under their stored names; those in `int8` as values and scales."""
-    family, config = checkpoint.family, checkpoint.config
-    names = Translation(family, checkpoint.settings, checkpoint.entries, config.per_head)
+    family, names = checkpoint.family, checkpoint.names
     bare = architecture(checkpoint).endswith("Model")
     tensors = {}
     for ours, parameter in plain_parameters(checkpoint.model):
-        whole = parameter.detach().to("cpu", dtype)
-        for theirs, part in zip(names.theirs(ours), names.part(ours, whole), strict=True):
+        tensor = parameter.detach().to("cpu", dtype)
+        for theirs, part in zip(names.theirs(ours), names.part(ours, tensor), strict=True):
             name = theirs.removeprefix(family.prefix) if bare else theirs
             if name in tensors or name + INT8 in tensors:
                 raise BertsmithError(f"two heads cannot be stored in one model: both are {name}")
@@ -118,11 +116,11 @@ def architecture(checkpoint: Checkpoint) -> str:
     """The class by which `transformers` knows a model with these heads."""
     family: Family = checkpoint.family
     stem = family.stems[checkpoint.settings.get("model_type", family.name)]
-    held = set(checkpoint.entries) - {"pooler"}
-    fits = {suffix: set(heads) for suffix, heads in family.architectures.items()}
-    for suffix, heads in fits.items():
-        if heads == held:
+    own = set(checkpoint.entries) - {"pooler"}
+    classes = {suffix: set(heads) for suffix, heads in family.architectures.items()}
+    for suffix, heads in classes.items():
+        if heads == own:
             return stem + suffix
     named = declared(checkpoint.settings)
-    most = max(fits, key=lambda suffix: (len(fits[suffix] & held), stem + suffix == named))
+    most = max(classes, key=lambda suffix: (len(classes[suffix] & own), stem + suffix == named))
     return stem + most

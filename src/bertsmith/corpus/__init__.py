@@ -6,10 +6,9 @@ and where sentences and documents begin in it. `Mixture` is several of them with
 verifies every checksum of the manifest.
 """
 
-from bertsmith.corpus.corpus import Corpus, check
+from bertsmith.corpus.corpus import Corpus, Mixture, check
 from bertsmith.corpus.documents import text_lines
 from bertsmith.corpus.manifest import Manifest, SplitSize, is_finished
-from bertsmith.corpus.mixture import Mixture
 from bertsmith.corpus.prepare import PreparedCorpus, add, prepare
 
 __all__ = ["Corpus", "Manifest", "Mixture", "PreparedCorpus", "SplitSize", "add", "check"]

@@ -1,7 +1,8 @@
-"""Corpus: a folder of token shards, opened for reading."""
+"""Corpus: a folder of token shards, opened for reading; Mixture: several that are read together."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from bertsmith.corpus.shards import HEADER, INDEXES, header, shard_name
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause
 from bertsmith.settings.corpus import SPLITS
+from bertsmith.store import fingerprint
 from bertsmith.tokenizer import Tokenizer
 
 
@@ -157,3 +159,30 @@ def check(directory: str | Path) -> tuple[int, list[str]]:
     """Verify all SHA-256 sums of a prepared corpus; return the number of files, and problems."""
     manifest = Manifest.read(Path(directory))
     return len(manifest.files), manifest.damaged(Path(directory), sums=True)
+
+
+class Mixture:
+    """Several corpora that a run reads together; `weights` are their shares, up to a factor."""
+
+    def __init__(self, corpora: Sequence[Corpus], weights: Sequence[float]) -> None:
+        first, *others = corpora
+        for other in others:
+            demand_same_vocabulary(first, other)
+        self.parts = tuple(zip(corpora, (w / sum(weights) for w in weights), strict=True))
+        self.split, self.tokenizer = first.split, first.tokenizer
+        self.directory = " + ".join(str(corpus.directory) for corpus in corpora)
+        self.tokens = sum(corpus.tokens for corpus in corpora)
+        self.documents = sum(corpus.documents for corpus in corpora)
+
+    def fingerprint(self) -> str:
+        """A SHA-256 sum that identifies the corpora and their shares."""
+        return fingerprint([(corpus.fingerprint(), share) for corpus, share in self.parts])
+
+
+def demand_same_vocabulary(first: Corpus | Mixture, other: Corpus) -> None:
+    """Refuse a corpus that was prepared with another tokenizer."""
+    if other.tokenizer.vocabulary() != first.tokenizer.vocabulary():
+        raise BertsmithError(
+            f"{other.directory}: its vocabulary is not that of {first.directory}; prepare both"
+            " with the same tokenizer"
+        )

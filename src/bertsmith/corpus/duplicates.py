@@ -77,11 +77,7 @@ def mixed(values: Ints) -> Ints:
 Release = Callable[[], None]  # releases the memory of mapped files
 
 
-def _nothing() -> None:
-    """Do nothing, for arrays that are not mapped."""
-
-
-def mark_exact(digests: Ints, repeated: Ints, release: Release = _nothing) -> None:
+def mark_exact(digests: Ints, repeated: Ints, release: Release = lambda: None) -> None:
     """Mark every document whose digest (D, 2) equals that of an earlier one."""
     for members in _alike(digests[:, 0]):
         low, high = digests[members, 0], digests[members, 1]
@@ -92,7 +88,7 @@ def mark_exact(digests: Ints, repeated: Ints, release: Release = _nothing) -> No
 
 
 def mark_near(
-    signed: Ints, similarity: float, repeated: Ints, keys: Ints, release: Release = _nothing
+    signed: Ints, similarity: float, repeated: Ints, keys: Ints, release: Release = lambda: None
 ) -> None:
     """Mark every document that is similar to an earlier one, itself marked or not.
 
@@ -107,7 +103,7 @@ def mark_near(
             )
             release()
         for members in _alike(keys):
-            _mark_met(members, keys[members], signed, similarity, repeated, release)
+            _mark_similar(members, keys[members], signed, similarity, repeated, release)
 
 
 def bands_for(similarity: float) -> tuple[int, int]:
@@ -119,7 +115,7 @@ def bands_for(similarity: float) -> tuple[int, int]:
     return PERMUTATIONS, 1
 
 
-def _mark_met(
+def _mark_similar(
     members: Ints, keys: Ints, signed: Ints, similarity: float, repeated: Ints, release: Release
 ) -> None:
     """Mark those of some documents that are similar to an earlier one with the same key."""
@@ -130,14 +126,15 @@ def _mark_met(
     later = np.flatnonzero(~new & (repeated[members] == 0))
     for start in range(0, len(later), SOME):
         some = later[start : start + SOME]
-        mine, first = signed[members[some]], leaders[some]
-        alike = _share(mine, signed[members[first]]) >= similarity
+        own, first = signed[members[some]], leaders[some]
+        alike = _similarity(own, signed[members[first]]) >= similarity
         for back in range(1, EARLIER):
             others = some - back
             inside = np.flatnonzero((others > first) & ~alike)
             if not len(inside):
                 break
-            alike[inside] = _share(mine[inside], signed[members[others[inside]]]) >= similarity
+            similar = _similarity(own[inside], signed[members[others[inside]]])
+            alike[inside] = similar >= similarity
         repeated[members[some][alike]] = 1
         release()
 
@@ -150,8 +147,8 @@ def _band_keys(values: Ints) -> Ints:
     return keys
 
 
-def _share(left: Ints, right: Ints) -> Ints:
-    """The estimated Jaccard similarity: the share of permutations with equal minima."""
+def _similarity(left: Ints, right: Ints) -> Ints:
+    """The estimated Jaccard similarity: the fraction of permutations with equal minima."""
     return (left == right).mean(axis=1)
 
 

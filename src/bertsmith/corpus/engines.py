@@ -1,7 +1,8 @@
 """Where the work runs: in this process, in local workers, or on a Ray cluster.
 
 An engine takes pieces, reading a few ahead, and yields each with its outcome, in any
-order. The outcome of a piece does not depend on the engine. What is computed is a `WorkerJob`.
+order. The outcome of a piece does not depend on the engine. A `WorkerJob` says what is computed.
+
 """
 
 import logging

@@ -42,7 +42,7 @@ class Piece:
 
 def cut(files: Iterable[InputFile], size: int, text_field: str) -> Iterator[Piece]:
     """Cut files into pieces of about `size` bytes, of several files where those are small."""
-    number, held, behind = 0, 0, 0
+    number, held, finished = 0, 0, 0  # the piece, its bytes, the bytes of finished files
     parts: list[PiecePart] = []
     position = 0
     for file in files:
@@ -52,10 +52,10 @@ def cut(files: Iterable[InputFile], size: int, text_field: str) -> Iterator[Piec
                 number, held, parts = number + 1, 0, []
             parts.append(part)
             held += len(part.data)
-            position = behind + place
-        behind += file.size
+            position = finished + place
+        finished += file.size
     if parts:
-        yield Piece(number, tuple(parts), behind)
+        yield Piece(number, tuple(parts), finished)
 
 
 def _parts(file: InputFile, size: int, text_field: str) -> Iterator[tuple[PiecePart, int]]:

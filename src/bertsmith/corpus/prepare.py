@@ -25,7 +25,7 @@ from bertsmith.corpus.merge import Merging, merge, piece_name
 from bertsmith.corpus.overlap import Benchmarks
 from bertsmith.corpus.pieces import Piece, cut
 from bertsmith.corpus.workshop import TextJob, check_extras
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError
 from bertsmith.files import write_bytes, write_json, writing
 from bertsmith.foreign import read_table
 from bertsmith.ledger import Ledger
@@ -152,7 +152,7 @@ def _new_inputs(
             raise BertsmithError(
                 f"{one.path} was changed since it became a part of {out}: its text would be there"
                 " twice; put the new text into another file, or use a corpus prepared with"
-                f" {setting('duplicates', 'exact')}"
+                f" {setting_name('duplicates', 'exact')}"
             )
     return new
 

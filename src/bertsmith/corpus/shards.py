@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,9 @@ HEADER = 128  # bytes; of fixed size, so that the length can be written at the e
 
 def header(dtype: np.dtype[Any], length: int) -> bytes:
     """The first bytes of a .npy file (N,) of this length."""
-    said = {"descr": dtype.newbyteorder("<").str, "fortran_order": False, "shape": (length,)}
+    about = {"descr": dtype.newbyteorder("<").str, "fortran_order": False, "shape": (length,)}
     start = b"\x93NUMPY\x01\x00" + (HEADER - 10).to_bytes(2, "little")
-    return start + f"{said}".encode().ljust(HEADER - 11) + b"\n"
+    return start + f"{about}".encode().ljust(HEADER - 11) + b"\n"
 
 
 class RowWriter:
@@ -116,15 +115,10 @@ class SplitWriter:
     def __enter__(self) -> SplitWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         for writer in [*self.shards, *self.indexes.values()]:
             with suppress(BertsmithError):  # on a full disk closing may fail as well
-                writer.opened.__exit__(kind, error, trace)
+                writer.opened.__exit__(*error)
 
 
 INDEXES = ("sentence_starts", "document_sentences", "document_starts")

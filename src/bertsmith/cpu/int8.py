@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.batch import Batch
+from bertsmith.cpu.packed import RepackedLinear
 from bertsmith.errors import BertsmithError
 from bertsmith.kernels import dequantize_weight, int8_engine, int8_linear, quantize_weight
 from bertsmith.model.attention import QueryValueLinear
@@ -19,17 +20,14 @@ BLOCK = 64  # columns of a table that share a scale, if its width is a multiple 
 MANY = 1024  # outputs from which a head's last layer is worth quantizing: a vocabulary
 
 
-class Int8Linear(nn.Linear):
+class Int8Linear(RepackedLinear):
     """A linear layer that multiplies in int8 in inference mode.
 
-    The weight stays under its own name, rounded to int8 values times a scale for each output, for
-    saving and for gradients. Its int8 copy is made when it is first used, and again if the weight
-    changes.
+    The weight is rounded to int8 values times a scale for each output. Its int8 copy is made when
+    it is first used, and again if the weight changes.
     """
 
     plain: type[nn.Linear]  # the class it was before
-    packed: Any = None
-    packed_version: int = -1
     even: bool = False  # rows are so alike that those of a batch can share a scale
 
     def forward(self, x: Tensor) -> Tensor:
@@ -37,10 +35,8 @@ class Int8Linear(nn.Linear):
         usable = x.dtype == self.weight.dtype == torch.float32 and x.device.type == "cpu"
         if not (usable and torch.is_inference_mode_enabled()):
             return self.plain.forward(self, x)
-        version = 0 if self.weight.is_inference() else self.weight._version
-        if version != self.packed_version:
+        if not self.is_fresh:
             self.pack()
-            self.packed_version = version
         return int8_linear(x, *self.packed)
 
     def pack(self) -> None:
@@ -49,13 +45,7 @@ class Int8Linear(nn.Linear):
         values, scale = quantize_weight(self.weight.detach())
         bias = self.joint_bias() if isinstance(self, QueryValueLinear) else self.bias
         self.packed = engine, engine.pack(values), scale, bias
-
-    def _apply(self, *change: Any, **options: Any) -> Any:
-        self.packed, self.packed_version = None, -1  # the weight moves or changes its type
-        return super()._apply(*change, **options)  # type: ignore[no-untyped-call]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "packed": None, "packed_version": -1}
+        self.packed_version = self.version
 
 
 class Int8QueryValueLinear(Int8Linear, QueryValueLinear):

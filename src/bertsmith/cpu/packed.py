@@ -14,21 +14,42 @@ from bertsmith.model.feedforward import FeedForward
 ROWS = 2048  # tokens the layout is made for; other numbers run as fast
 
 
-class PackedLinear(nn.Linear):
-    """A linear layer with a second, reordered copy of its weight for inference.
+class RepackedLinear(nn.Linear):
+    """A linear layer with a second copy of its weight in another layout, for inference.
 
-    The plain weight stays, under its own name, for saving and training. The copy counts only
+    The plain weight stays, under its own name, for saving and training. The copy is valid only
     while the weight is what it was when it was packed.
     """
 
-    packed: Tensor | None = None
+    packed: Any = None
     packed_version: int = -1
-    gelu: str | None = None  # "none" or "tanh": do it at once, which saves a walk over the rows
+
+    @property
+    def version(self) -> int:
+        """How often the weight was changed; one that was made for inference keeps no count."""
+        return 0 if self.weight.is_inference() else self.weight._version
+
+    @property
+    def is_fresh(self) -> bool:
+        """Is there a packed copy of the current weight?"""
+        return self.packed is not None and self.version == self.packed_version
+
+    def _apply(self, *change: Any, **options: Any) -> Any:
+        self.packed = None  # the weight moves or changes its type
+        return super()._apply(*change, **options)  # type: ignore[no-untyped-call]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "packed": None}  # what a library made cannot be copied
+
+
+class PackedLinear(RepackedLinear):
+    """A linear layer that multiplies with oneDNN's bfloat16 kernels in inference mode."""
+
+    gelu: str | None = None  # "none" or "tanh": apply it in the same pass over the rows
 
     def forward(self, x: Tensor) -> Tensor:
         """(T, in) → (T, out)."""
-        fresh = self.packed is not None and _version(self.weight) == self.packed_version
-        if fresh and torch.is_inference_mode_enabled() and x.dtype == torch.bfloat16:
+        if self.is_fresh and torch.is_inference_mode_enabled() and x.dtype == torch.bfloat16:
             kind, how = ("none", "") if self.gelu is None else ("gelu", self.gelu)
             return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, kind, [], how)
         plain = super().forward(x)
@@ -39,19 +60,7 @@ class PackedLinear(nn.Linear):
         with torch.inference_mode():
             plain = self.weight.detach().contiguous()
             self.packed = torch.ops.mkldnn._reorder_linear_weight(plain, ROWS)
-        self.packed_version = _version(self.weight)
-
-    def _apply(self, *change: Any, **options: Any) -> Any:
-        self.packed = None  # the weight moves or changes its type
-        return super()._apply(*change, **options)  # type: ignore[no-untyped-call]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "packed": None}  # what oneDNN made cannot be copied
-
-
-def _version(weight: Tensor) -> int:
-    """How often a weight was changed; one that was made for inference keeps no count."""
-    return 0 if weight.is_inference() else weight._version
+        self.packed_version = self.version
 
 
 def prepare(model: nn.Module) -> None:
@@ -74,7 +83,7 @@ def prepare(model: nn.Module) -> None:
 
 @cache
 def can_pack() -> bool:
-    """Does this torch have the operators, and do they give what a linear layer gives?"""
+    """Does this torch have the operators, and do their results equal a linear layer's?"""
     if not torch.backends.mkldnn.is_available():
         return False
     with torch.inference_mode(False):

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from bertsmith.batch import Batch, Layout, like
 from bertsmith.cpu.int8 import Int8Linear, even_layers, quantize
 from bertsmith.errors import BertsmithError
-from bertsmith.kernels import int8_engine, quantize_weight
+from bertsmith.kernels import int8_engine, onnx_session, quantize_weight
 from bertsmith.kernels.int8 import LARGEST
 from bertsmith.model import Encoder, Model
 from bertsmith.model.attention import Attention, QueryValueLinear, RotaryAttention
@@ -111,8 +111,8 @@ class OnnxProgram:
 
     def _is_current(self) -> bool:
         """Forget the sessions if a part of the encoder has changed; False if one has hooks."""
-        found = map(dict.get, self.places, self.names)
-        same = bool(self.parts) and all(map(is_, found, self.parts))
+        current = map(dict.get, self.places, self.names)
+        same = bool(self.parts) and all(map(is_, current, self.parts))
         if not same or [one._version for one in self.weights] != self.versions:
             self.forget()
             self._look(self.encoder.blocks)
@@ -136,20 +136,21 @@ class OnnxProgram:
     def session(self, padded: bool) -> tuple[Any, Graph]:
         """The session for sequences that are padded in attention, or for others."""
         if padded not in self.sessions:
-            self.sessions[padded] = self.made(padded, torch.get_num_threads())
+            self.sessions[padded] = self.new_session(padded, torch.get_num_threads())
         return self.sessions[padded]
 
-    def made(self, padded: bool, threads: int) -> tuple[Any, Graph]:
-        """A new session."""
-        import onnxruntime
+    def new_session(self, padded: bool, threads: int) -> tuple[Any, Graph]:
+        """Build a graph and its session."""
+        from onnxruntime import GraphOptimizationLevel
 
         graph = Graph(self.encoder, padded, self.weight_type)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        # Higher levels join operators into ones that take longer, such as a bias with a GELU.
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        providers = ["CPUExecutionProvider"]
-        return onnxruntime.InferenceSession(graph.serialized(), options, providers=providers), graph
+        session = onnx_session(
+            graph.serialized(),
+            intra_op_num_threads=threads,
+            # Higher levels join operators into ones that take longer, such as a bias with a GELU.
+            graph_optimization_level=GraphOptimizationLevel.ORT_ENABLE_BASIC,
+        )
+        return session, graph
 
     def __call__(self, x: Tensor, layout: Layout) -> Tensor:
         """(T, D) → the final states (T, D)."""
@@ -209,9 +210,9 @@ class FewTokens(OnnxProgram):
         return bool(self.sessions)
 
     def _make(self, parts: list[Any], threads: int) -> None:
-        made = {False: self.made(False, threads)}
+        sessions = {False: self.new_session(False, threads)}
         if self.parts is parts:  # nothing has changed since
-            self.sessions = made
+            self.sessions = sessions
 
 
 def speed_up_single_texts(model: Model) -> None:
@@ -242,7 +243,6 @@ def exact_weights() -> str:
 
 def _is_exact(kind: str, rows: int) -> bool:
     """Does ONNX Runtime multiply the largest values exactly?"""
-    import onnxruntime
     from onnx import TensorProto, helper, numpy_helper
 
     _, inputs, outputs = PROBE
@@ -255,19 +255,24 @@ def _is_exact(kind: str, rows: int) -> bool:
     node = helper.make_node(
         "MatMulIntegerToFloat", ["x", "w", "one", "one", "a", "z"], ["y"], domain="com.microsoft"
     )
-    graph = helper.make_graph(
+    model = _serialized(
         [node],
-        "product",
         [helper.make_tensor_value_info("x", TensorProto.UINT8, x.shape)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, outputs])],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
-    versions = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=versions, ir_version=8)
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
+    session = onnx_session(model)
     return bool(np.array_equal(session.run(None, {"x": x})[0], x.astype(np.int64) @ weight))
+
+
+def _serialized(nodes: Any, inputs: Any, outputs: Any, constants: Any) -> bytes:
+    """A model as ONNX Runtime reads it."""
+    from onnx import helper
+
+    graph = helper.make_graph(nodes, "encoder", inputs, outputs, constants)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    return bytes(model.SerializeToString())
 
 
 class Graph:
@@ -318,8 +323,8 @@ class Graph:
         after = block.feedforward_norm if pre else block.attention_norm
         normed = self.norm(after, total, f"{at}middle.")
         gelu = not forward.gated and isinstance(forward.activation, nn.GELU)
-        bent = self.widen(forward, normed, at)
-        down = self.linear(forward.down, bent, f"{at}down.", least=GELU_LEAST if gelu else None)
+        inner = self.widen(forward, normed, at)
+        down = self.linear(forward.down, inner, f"{at}down.", least=GELU_LEAST if gelu else None)
         if pre:
             return str(self.add("Add", total, *down))
         return self.norm(block.feedforward_norm, self.add("Add", normed, *down), f"{at}last.")
@@ -378,12 +383,12 @@ class Graph:
         return str(self.add("LayerNormalization", x, *given, axis=-1, epsilon=norm.eps))
 
     def widen(self, forward: FeedForward, x: str, at: str) -> str:
-        """The first half of a feed-forward."""
+        """Up-projection and activation."""
         kind = str(_activation(forward.activation))
         ours = kind.endswith("Gelu")
         if forward.gated:
-            bent, gate = self.linear(forward.up, x, f"{at}up.", parts=2)
-            return str(self.add("Mul", self.add(kind, bent, ours=ours), gate))
+            active, gate = self.linear(forward.up, x, f"{at}up.", parts=2)
+            return str(self.add("Mul", self.add(kind, active, ours=ours), gate))
         return str(self.add(kind, *self.linear(forward.up, x, f"{at}up."), ours=ours))
 
     def attend(self, attention: Attention, signal: Any, joint: list[str]) -> str:
@@ -425,41 +430,25 @@ class Graph:
         at = f"base{signal.base:g}"
         self.bases[at] = signal.base, signal.width
         first, second = self.add("Split", x, outputs=2, axis=-1)
-        return str(
-            self.add(
-                "Concat",
-                *(
-                    self.add(
-                        kind, self.add("Mul", a, f"{at}cosines"), self.add("Mul", b, f"{at}sines")
-                    )
-                    for kind, a, b in (("Sub", first, second), ("Add", second, first))
-                ),
-                axis=-1,
-            )
-        )
+        halves = []
+        for kind, a, b in (("Sub", first, second), ("Add", second, first)):
+            product = self.add("Mul", a, f"{at}cosines")
+            halves.append(self.add(kind, product, self.add("Mul", b, f"{at}sines")))
+        return str(self.add("Concat", *halves, axis=-1))
 
     def serialized(self) -> bytes:
         """The model as ONNX Runtime reads it."""
         from onnx import TensorProto as Kind
 
-        made = self.helper.make_tensor_value_info
-        inputs = [
-            made("x", Kind.FLOAT, ["T", self.width]),
-            made("grid", Kind.INT64, [2]),
-        ]
+        tensor = self.helper.make_tensor_value_info
+        inputs = [tensor("x", Kind.FLOAT, ["T", self.width]), tensor("grid", Kind.INT64, [2])]
         if self.padded:
-            inputs += [made("picked", Kind.INT64, ["R"]), made("places", Kind.INT64, ["T"])]
-            inputs.append(made("seen", Kind.FLOAT, ["N", 1, 1, "n"]))
+            inputs += [tensor("picked", Kind.INT64, ["R"]), tensor("places", Kind.INT64, ["T"])]
+            inputs.append(tensor("seen", Kind.FLOAT, ["N", 1, 1, "n"]))
         for at, (_, width) in self.bases.items():
             shape: list[Any] = ["n", 1, 1, width // 2]
-            inputs += [made(f"{at}{name}", Kind.FLOAT, shape) for name in ("cosines", "sines")]
-        inputs += [made(f"window{one}", Kind.FLOAT, [1, 1, "n", "n"]) for one in self.windows]
-        outputs = [made(self.output, Kind.FLOAT, ["T", self.width])]
-        graph = self.helper.make_graph(
-            self.nodes, "encoder", inputs, outputs, list(self.values.values())
-        )
-        opsets = [("", 17), ("com.microsoft", 1)]
-        model = self.helper.make_model(
-            graph, opset_imports=[self.helper.make_opsetid(*one) for one in opsets], ir_version=8
-        )
-        return bytes(model.SerializeToString())
+            inputs += [tensor(f"{at}{name}", Kind.FLOAT, shape) for name in ("cosines", "sines")]
+        windows = (f"window{window}" for window in self.windows)
+        inputs += [tensor(name, Kind.FLOAT, [1, 1, "n", "n"]) for name in windows]
+        outputs = [tensor(self.output, Kind.FLOAT, ["T", self.width])]
+        return _serialized(self.nodes, inputs, outputs, list(self.values.values()))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 from bertsmith.data.tables import Table, sample, shown
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 
 YES_NO = {"true", "false", "yes", "no", "0", "1", "t", "f", "y", "n"}
 
@@ -67,7 +67,7 @@ class Finder:
             if not self.table.header:
                 count = len(self.table.names)
                 what = f"the first line is no header that is known, so they are 1 to {count}"
-            option = setting("columns", {role: "NAME"}, f"--column {role}=NAME")
+            option = setting_name("columns", {role: "NAME"}, f"--column {role}=NAME")
             raise BertsmithError(
                 f"{self.table.path}: cannot tell which column holds the {role}: {what}; "
                 f"name it with {option}"

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import IO, Any, Protocol
 
 from bertsmith.data.streams import STANDARD_INPUT
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import atomic, finite, import_package, one_line
 from bertsmith.ledger import Ledger
 
@@ -46,7 +46,7 @@ def open_predictions(
     ledger = ledger or Ledger()
     if out is None or out == STANDARD_INPUT:
         if kind == "parquet":
-            file = setting("out", "FILE")
+            file = setting_name("out", "FILE")
             raise BertsmithError(f"parquet cannot be written to standard output: name {file}")
         yield _text_writer(kind, sys.stdout, ledger, data, records)
         sys.stdout.flush()
@@ -71,7 +71,7 @@ def format_of(out: Path | None, format: str | None, records: Records = NONE) -> 
         return "jsonl"
     if out.suffix.lower() not in TABLES:
         known = ", ".join(TABLES)
-        other = setting("format")
+        other = setting_name("format")
         raise BertsmithError(f"{out}: the name must end with {known}, or name it with {other}")
     return TABLES[out.suffix.lower()]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from bertsmith.data.streams import Stream
 from bertsmith.data.tables import Row, Table, Where, names_of, portions
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.ledger import Ledger
 
 SPLITS = {"train": "train", "val": "dev", "dev": "dev", "valid": "dev", "validation": "dev"}
@@ -106,7 +106,9 @@ def _one_split(
 ) -> list[Any]:
     if split not in splits and split not in splits.values():
         what = f"no split {split!r} in it" if split else "it holds several splits"
-        raise BertsmithError(f"{path}: {what}; choose {', '.join(splits)} with {setting('split')}")
+        raise BertsmithError(
+            f"{path}: {what}; choose {', '.join(splits)} with {setting_name('split')}"
+        )
     key = splits.get(str(split), str(split))
     outside = content.get(OUTSIDE + key)
     if not isinstance(outside, list):

@@ -15,7 +15,7 @@ from bertsmith.data.folders import find_splits
 from bertsmith.data.records import document_table, json_lines_tables, list_tables, read_document
 from bertsmith.data.streams import STANDARD_INPUT, Stream, suffix_of
 from bertsmith.data.tables import PORTION, FileLayout, Row, Table, portions
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import PACKED
 from bertsmith.ledger import Ledger
 
@@ -99,7 +99,7 @@ def files_of(path: Path, split: str | None = None) -> list[Path]:
             split = next(iter(splits))
         if split not in splits:
             what = f"has no split {split!r}" if split else "is a folder"
-            choose = f"choose {', '.join(splits)} with {setting('split')}"
+            choose = f"choose {', '.join(splits)} with {setting_name('split')}"
             raise BertsmithError(f"{path} {what}; {choose if splits else 'give a file'}")
         return files_of(splits[split])
     if "*" in path.name and path.parent.is_dir():
@@ -124,7 +124,7 @@ def format_of(path: Path, stream: Stream, options: Options) -> str:
         return "txt" if ending else _sniffed(stream.head(50), options.headings.known)
     raise BertsmithError(
         f"{path}: unknown file type; known: {', '.join(options.formats)} (and .gz, .xz or .zst of "
-        f"each); name it with {setting('format', option='--input-format')}"
+        f"each); name it with {setting_name('format', option='--input-format')}"
     )
 
 

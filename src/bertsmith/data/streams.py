@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TypeVar, cast
 
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import (
     PACKED,
     ByteSource,
@@ -167,9 +167,9 @@ class Stream:
     def _undecodable(self, line: int, error: UnicodeError, encoding: str) -> BertsmithError:
         value = getattr(error, "object", b"\0")[getattr(error, "start", 0)]
         spelled = encoding.removesuffix("-sig").upper()
-        advice = f"{setting('encoding')} names another one"
+        advice = f"{setting_name('encoding')} names another one"
         if self.encoding is None:
-            excel = setting("encoding", "cp1252")
+            excel = setting_name("encoding", "cp1252")
             advice = f"a file saved by Excel on Windows is often {excel}"
         return BertsmithError(
             f"{self.name}, line {line}: the byte 0x{value:02x} is not {spelled} text; {advice}"

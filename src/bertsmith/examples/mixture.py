@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bertsmith.corpus.mixture import Mixture
+from bertsmith.corpus import Mixture
 from bertsmith.examples.draw import Numbers, shuffled
 from bertsmith.examples.source import SampleSource, Sequences, ranges
 from bertsmith.ledger import Ledger

@@ -3,7 +3,7 @@
 To add a family, write its file and list it here.
 """
 
-from bertsmith.errors import BertsmithError, nearest, setting
+from bertsmith.errors import BertsmithError, nearest, setting_name
 from bertsmith.families import (
     albert,
     bert,
@@ -30,10 +30,15 @@ def family_of(settings: Settings) -> Family:
     for family in FAMILIES.values():
         if isinstance(kind, str) and kind in family.stems:
             return family
-    names = [name for family in FAMILIES.values() for name in family.stems]
+    names = model_types()
     near = nearest(str(kind), names) or "."
-    advice = f"Set {setting('family')} to one of: {', '.join(names)}"
+    advice = f"Set {setting_name('family')} to one of: {', '.join(names)}"
     raise BertsmithError(f"config.json: model_type {kind!r:.40} is not known{near} {advice}")
+
+
+def model_types() -> list[str]:
+    """Return the values of `model_type` that are known."""
+    return [name for family in FAMILIES.values() for name in family.stems]
 
 
 def preset(name: str) -> Settings:
@@ -50,4 +55,4 @@ def presets() -> list[str]:
 
 
 __all__ = ["FAMILIES", "Family", "HeadEntry", "Names", "PerHead", "Settings", "Stacked"]
-__all__ += ["family_of", "preset", "presets"]
+__all__ += ["family_of", "model_types", "preset", "presets"]

@@ -24,12 +24,12 @@ def terms(settings: Settings) -> list[str]:
 
 def furthest(config: Config, settings: Settings) -> int:
     """The furthest distance that has a vector of its own."""
-    given = int(setting(settings, "max_relative_positions", -1))
-    return given if given > 0 else config.max_length
+    most = int(setting(settings, "max_relative_positions", -1))
+    return most if most > 0 else config.max_length
 
 
 def embedded(config: Config, settings: Settings) -> Config:
-    """DeBERTa's choices about embeddings: perhaps no positions, perhaps a projection."""
+    """Drop absolute positions and add a projection where config.json asks for them."""
     learned = setting(settings, "position_biased_input", True)
     return replace(
         config,

@@ -27,7 +27,7 @@ Names = Mapping[str, str | Stacked | PerHead]
 
 
 def stacked(path: str, *endings: str) -> Stacked:
-    """Several of their tensors that differ in how their names end."""
+    """Several stored tensors whose names differ only at the end."""
     return Stacked(tuple(path + ending for ending in endings))
 
 
@@ -51,9 +51,9 @@ def head(
 
 def untied(entry: HeadEntry) -> HeadEntry:
     """The same head with an output matrix of its own, which then also has a bias of its own."""
-    kept = {ours: path for ours, path in entry.names.items() if not ours.startswith("output")}
+    names = {ours: path for ours, path in entry.names.items() if not ours.startswith("output")}
     decoder = str(entry.names["output.weight"]).removesuffix(".weight")
-    return replace(entry, names={**kept, "output": decoder}, settings=UNTIED)
+    return replace(entry, names={**names, "output": decoder}, settings=UNTIED)
 
 
 TIED, UNTIED = {"tie_word_embeddings": True}, {"tie_word_embeddings": False}
@@ -72,7 +72,7 @@ class Family:
     name: str
     stems: Settings  # model_type → the stem of its classes: {"bert": "Bert"}
     prefix: str  # what stands before the encoder's tensors in a checkpoint with a head
-    base: Config  # what config.json means where it is silent
+    base: Config  # the defaults of settings that config.json lacks
     keys: Mapping[str, str]  # config.json's keys → fields of Config
     sizes: Mapping[str, Settings]
     names: Names
@@ -88,11 +88,11 @@ class Family:
         for key, value in self.refused.items():
             if settings.get(key) not in (None, value):
                 raise BertsmithError(f"config.json: {key} = {settings[key]!r} is not supported")
-        given: dict[str, Any] = {}
+        changes: dict[str, Any] = {}
         for key, fields in {"is_decoder": "causal", **self.keys}.items():
             if settings.get(key) is not None:
-                given |= dict.fromkeys(fields.split(), settings[key])
-        return self.adjust(replace(self.base, **given), settings)
+                changes |= dict.fromkeys(fields.split(), settings[key])
+        return self.adjust(replace(self.base, **changes), settings)
 
     @property
     def architectures(self) -> dict[str, tuple[str, ...]]:
@@ -125,5 +125,5 @@ def labels(settings: Settings) -> int:
 
 def setting(settings: Settings, key: str, default: Any) -> Any:
     """A setting, where absent and null mean the same."""
-    found = settings.get(key)
-    return default if found is None else found
+    value = settings.get(key)
+    return default if value is None else value

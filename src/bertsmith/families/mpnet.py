@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from bertsmith.families import bert, roberta
-from bertsmith.families.bert import pooled, size, undropped
-from bertsmith.families.family import TIED, Family, Names, Settings, head, stacked, untied
+from bertsmith.families.bert import size
+from bertsmith.families.family import Family, Names, Settings, stacked
 from bertsmith.model import Config, DistanceBias
 
 OFFSET = 2  # rows of the position table before place 0, whatever the padding id is
@@ -23,7 +23,6 @@ NAMES: Names = {
     "blocks.*.attention.output": LAYER + "attention.attn.o",
     "blocks.*.attention_norm": LAYER + "attention.LayerNorm",
 }
-POOLER = "mpnet.pooler.dense"
 
 FAMILY = Family(
     name="mpnet",
@@ -39,15 +38,7 @@ FAMILY = Family(
     keys={ours: field for ours, field in bert.KEYS.items() if ours != "type_vocab_size"},
     sizes={"mpnet-base": size(768, 12, max_position_embeddings=514, layer_norm_eps=1e-5)},
     names=NAMES,
-    heads=(
-        replace(roberta.MASKED_LM, settings=TIED),
-        untied(roberta.MASKED_LM),
-        head("classify", pooled(None), "classifier.", dense="dense", output="out_proj"),
-        bert.TAG,
-        bert.ANSWER,
-        head("choose", pooled(1), dense=POOLER, output="classifier"),
-        head("pooler", undropped(pooled(0)), dense=POOLER),
-    ),
+    heads=roberta.heads("mpnet.pooler.dense"),
     adjust=adjust,
     # transformers always computes 32 buckets, whatever the size of the table.
     refused={"relative_attention_num_buckets": 32},

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from bertsmith.families import bert
-from bertsmith.families.bert import masked_lm, pooled, size, undropped
+from bertsmith.families.bert import pooled, size, undropped
 from bertsmith.families.family import (
     NO_DROPOUT,
     TIED,
@@ -43,15 +43,8 @@ NAMES: Names = {
     "blocks.*.feedforward.down": LAYER + "mlp.fc2",
     "blocks.*.feedforward_norm": LAYER + "norm2",
 }
-MASKED_LM = head(
-    "masked_lm",
-    masked_lm,
-    at="cls.predictions.",
-    dense="transform.dense",
-    norm="transform.layer_norm",
-    bias="bias",
-    decoder="decoder.weight",
-)
+NORM = {"transform.norm": "cls.predictions.transform.layer_norm"}
+MASKED_LM = replace(bert.MASKED_LM, names={**bert.MASKED_LM.names, **NORM})
 POOLER = "nomic_bert.pooler.dense"
 
 FAMILY = Family(

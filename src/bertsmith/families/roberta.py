@@ -6,7 +6,7 @@ from typing import Any
 
 from bertsmith.families import bert
 from bertsmith.families.bert import masked_lm, pooled, size, undropped
-from bertsmith.families.family import TIED, Family, Settings, head, untied
+from bertsmith.families.family import TIED, Family, HeadEntry, Settings, head, untied
 from bertsmith.model import Config
 
 PUBLISHED: dict[str, Any] = {
@@ -25,7 +25,20 @@ def adjust(config: Config, settings: Settings) -> Config:
 LM_HEAD = {"dense": "dense", "norm": "layer_norm", "bias": "bias", "decoder": "decoder.weight"}
 # The head's activation is fixed, whatever the blocks use.
 MASKED_LM = head("masked_lm", partial(masked_lm, activation="gelu"), "lm_head.", **LM_HEAD)
-POOLER = "roberta.pooler.dense"
+
+
+def heads(pooler: str) -> tuple[HeadEntry, ...]:
+    """The heads of RoBERTa; `pooler` is where its dense layer is stored."""
+    return (
+        replace(MASKED_LM, settings=TIED),
+        untied(MASKED_LM),
+        head("classify", pooled(None), "classifier.", dense="dense", output="out_proj"),
+        bert.TAG,
+        bert.ANSWER,
+        head("choose", pooled(1), dense=pooler, output="classifier"),
+        head("pooler", undropped(pooled(0)), dense=pooler),
+    )
+
 
 FAMILY = Family(
     name="roberta",
@@ -38,15 +51,7 @@ FAMILY = Family(
         "roberta-large": size(1024, 24, **PUBLISHED),
     },
     names=bert.NAMES,
-    heads=(
-        replace(MASKED_LM, settings=TIED),
-        untied(MASKED_LM),
-        head("classify", pooled(None), "classifier.", dense="dense", output="out_proj"),
-        bert.TAG,
-        bert.ANSWER,
-        head("choose", pooled(1), dense=POOLER, output="classifier"),
-        head("pooler", undropped(pooled(0)), dense=POOLER),
-    ),
+    heads=heads("roberta.pooler.dense"),
     adjust=adjust,
     refused=bert.FAMILY.refused,
 )

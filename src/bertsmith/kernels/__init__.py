@@ -20,6 +20,7 @@ from bertsmith.kernels.int8 import (
     dequantize_weight,
     int8_engine,
     int8_linear,
+    onnx_session,
     quantize_rows,
     quantize_weight,
 )
@@ -45,6 +46,7 @@ from bertsmith.kernels.short import fits_short, short_attention
 __all__ = ["DistanceRows", "Dropout", "add_norm", "band_side", "distance_rows"]
 __all__ += ["fits_entropy", "fits_full", "fits_ragged", "fits_relative", "full_attention"]
 __all__ += ["fits_short", "is_ampere", "is_hopper", "ragged_attention", "relative_attention"]
-__all__ += ["runs_relative"]
+__all__ += ["onnx_session", "runs_relative"]
+
 __all__ += ["short_attention", "small_table", "summed_entropy", "up_gelu"]
 __all__ += ["dequantize_weight", "int8_engine", "int8_linear", "quantize_rows", "quantize_weight"]

@@ -85,6 +85,16 @@ def int8_linear(
     return out
 
 
+def onnx_session(model: bytes | str, **options: Any) -> Any:
+    """An ONNX Runtime session on the CPU; `options` are attributes of its SessionOptions."""
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    for name, value in options.items():
+        setattr(settings, name, value)
+    return onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
+
+
 def _onnx_runtime() -> Engine:
     """ONNX Runtime's kernels, which have dot-product code for x86 and for ARM."""
     import onnxruntime

@@ -1,4 +1,4 @@
-"""Pointwise work in chunks of rows, to save memory for long inputs."""
+"""Functions of rows in chunks, to save memory for long inputs."""
 
 from collections.abc import Callable, Iterable
 
@@ -6,34 +6,36 @@ import torch
 from torch import Tensor
 
 ROWS = 512  # enough to keep a matrix product fast
-FEW = 17  # rows below which a CPU's matrix product takes twice the time that it takes for so many
+FEW = 17  # a CPU's matrix product of fewer rows takes twice the time that it takes for 17
 
 
-def by_rows(make: Callable[..., Tensor], *given: Tensor, into: Tensor | None = None) -> Tensor:
-    """What `make` gives for tensors of T rows, in parts where a CPU needs no gradient.
+def by_rows(function: Callable[..., Tensor], *inputs: Tensor, into: Tensor | None = None) -> Tensor:
+    """Apply a function of rows to tensors (T, ...), on a CPU without gradients in chunks.
 
-    What is made on the way then has the size of a part. In parts, `into` may take the result. A few
-    rows are filled up with copies of the first.
+    Intermediate tensors then have the size of a chunk, and `into` may hold the result. A few rows
+    are padded with copies of the first.
     """
-    rows = len(given[0])
-    if torch.is_grad_enabled() or given[0].device.type != "cpu":
-        return make(*given)
+    rows = len(inputs[0])
+    if torch.is_grad_enabled() or inputs[0].device.type != "cpu":
+        return function(*inputs)
     if 1 < rows < FEW:
         more = FEW - rows
-        return make(*(torch.cat([x, x[:1].expand(more, *x.shape[1:])]) for x in given))[:rows]
+        return function(*(torch.cat([x, x[:1].expand(more, *x.shape[1:])]) for x in inputs))[:rows]
     if rows <= 4 * ROWS:
-        return make(*given)
-    parts = (make(*part) for part in zip(*(x.split(ROWS) for x in given), strict=True))
-    return below(parts, rows, ROWS, into)
+        return function(*inputs)
+    chunks = (function(*chunk) for chunk in zip(*(x.split(ROWS) for x in inputs), strict=True))
+    return concatenated(chunks, rows, ROWS, into)
 
 
-def below(parts: Iterable[Tensor], rows: int, each: int, into: Tensor | None = None) -> Tensor:
-    """Parts of `each` rows below each other; in place, one is let go unless gradients need it."""
+def concatenated(
+    chunks: Iterable[Tensor], rows: int, size: int, into: Tensor | None = None
+) -> Tensor:
+    """Concatenate chunks of `size` rows; without gradients, each is copied and freed at once."""
     if torch.is_grad_enabled():
-        return torch.cat(list(parts))
-    for place, part in zip(range(0, rows, each), parts, strict=True):
-        if into is None or (into.shape[1:], into.dtype) != (part.shape[1:], part.dtype):
-            into = part.new_empty(rows, *part.shape[1:])
-        into[place : place + each] = part
+        return torch.cat(list(chunks))
+    for start, chunk in zip(range(0, rows, size), chunks, strict=True):
+        if into is None or (into.shape[1:], into.dtype) != (chunk.shape[1:], chunk.dtype):
+            into = chunk.new_empty(rows, *chunk.shape[1:])
+        into[start : start + size] = chunk
     assert into is not None
     return into

@@ -31,18 +31,18 @@ from bertsmith.kernels import (
     relative_attention,
     short_attention,
 )
-from bertsmith.kernels.rows import below
+from bertsmith.kernels.rows import concatenated
 
 CHUNK = 256  # queries that share one key range in local attention over a long sequence
 
 
 class RelativeBias(NamedTuple):
-    """Scores of relative distance, alone or against content, as what they are made of."""
+    """The position terms of attention scores, as tables with a row for each distance (bucket)."""
 
-    keys: Tensor | None  # (R, H, d) what queries meet at each distance
-    queries: Tensor | None  # (R, H, d) what keys are met with at each distance
+    keys: Tensor | None  # (R, H, d) distance vectors that queries are multiplied by
+    queries: Tensor | None  # (R, H, d) distance vectors that keys are multiplied by
     rows: Tensor  # (2m-1,) the table row for distances i - j from -(m-1) to m-1
-    levels: Tensor | None = None  # (R, H) what is added to the scores at each distance
+    levels: Tensor | None = None  # (R, H) added to the scores at each distance
 
     def at(self, length: int) -> Tensor:
         """Table rows for the distances inside a sequence of this length (2n-1,)."""
@@ -50,13 +50,13 @@ class RelativeBias(NamedTuple):
         return self.rows[middle - length + 1 : middle + length]
 
     def of(self, heads: Sequence[int]) -> RelativeBias:
-        """The same for some heads only."""
+        """The terms of some heads only."""
         tables = (self.keys, self.queries, self.levels)
         keys, queries, levels = (None if table is None else table[:, heads] for table in tables)
         return RelativeBias(keys, queries, self.rows, levels)
 
     def added(self, length: int) -> Tensor:
-        """What is added to the scores of a sequence of this length: (H, n, n), or (n, n) zeros."""
+        """The bias of scores in a sequence of this length: (H, n, n), or (n, n) zeros."""
         if self.levels is None:
             return torch.zeros(length, length, device=self.rows.device)
         # Window w of the distances in descending order holds the keys of query n - 1 - w.
@@ -68,12 +68,12 @@ class Scores(NamedTuple):
     """How the attention score of a query and a key is computed."""
 
     scale: float
-    window: int | None = None  # a token sees this many to either side; None: its whole sequence
+    window: int | None = None  # visible tokens on either side; None: the whole sequence
     bias: RelativeBias | None = None
-    causal: bool = False  # a token sees nothing to its right
+    causal: bool = False  # tokens to the right are hidden
 
     def of(self, heads: Sequence[int]) -> Scores:
-        """Return the same for some heads only."""
+        """The scores of some heads only."""
         return self if self.bias is None else self._replace(bias=self.bias.of(heads))
 
 
@@ -94,8 +94,9 @@ def attend(
     are copied.
     """
     chosen = kernel or choose(query, scores, layout.most, layout.full)
-    as_one = joint is not None and chosen in ("short", "relative")
-    return KERNELS[chosen](*((joint,) if as_one else (query, key, value)), layout, scores, dropout)
+    takes_joint = joint is not None and chosen in ("short", "relative")
+    inputs = (joint,) if takes_joint else (query, key, value)
+    return KERNELS[chosen](*inputs, layout, scores, dropout)
 
 
 def choose(query: Tensor, scores: Scores, most: int, full: bool = False) -> str:
@@ -109,19 +110,15 @@ def choose(query: Tensor, scores: Scores, most: int, full: bool = False) -> str:
         fits = scores.bias.levels is None and fits_relative(query)
         return "relative" if fits else "grouped"
     longer = "varlen" if fits_ragged(query) else "grouped"
-    return (
-        "full"
-        if full and fits_full(query, most, scores.window)
-        else "short"
-        if fits_short(query, most)
-        else longer
-    )
+    if full and fits_full(query, most, scores.window):
+        return "full"
+    return "short" if fits_short(query, most) else longer
 
 
 def maps(
     query: Tensor, key: Tensor, layout: Layout, scores: Scores, heads: Sequence[int] | None = None
 ) -> list[Tensor]:
-    """The attention weights themselves, for chosen heads: one (H, n, n) for each sequence."""
+    """The attention weights of chosen heads: one (H, n, n) for each sequence."""
     chosen = list(range(query.shape[1])) if heads is None else list(heads)
     if not all(0 <= head < query.shape[1] for head in chosen):
         raise BertsmithError(f"heads are numbered from 0 to {query.shape[1] - 1}, not {chosen}")
@@ -139,20 +136,21 @@ def written_out(
 ) -> Tensor:
     """Scores of one sequence, term by term: (r, H, d) and (c, H, d) → (H, r, c).
 
-    Where q holds only some of the queries, `rows` says which; and `columns` of the keys.
+    `rows` are the positions of the queries in q, `columns` those of the keys in k (default: all).
     """
     q, k, bias = q.transpose(0, 1) * scores.scale, k.transpose(0, 1), scores.bias
-    asking = torch.arange(q.shape[1], device=q.device) if rows is None else rows
-    asked = torch.arange(k.shape[1], device=q.device) if columns is None else columns
-    distance = asking[:, None] - asked[None, :]
+    rows = torch.arange(q.shape[1], device=q.device) if rows is None else rows
+    columns = torch.arange(k.shape[1], device=q.device) if columns is None else columns
+    distance = rows[:, None] - columns[None, :]
+
     total = q @ k.mT
     if bias is not None:
         row = bias.rows[len(bias.rows) // 2 + distance].expand_as(total)  # (H, r, c)
         if bias.keys is not None:
             total = total + (q @ bias.keys.to(q.dtype).permute(1, 2, 0)).gather(2, row)
         if bias.queries is not None:
-            met = (k * scores.scale) @ bias.queries.to(q.dtype).permute(1, 2, 0)
-            total = total + met.gather(2, row.mT).mT
+            by_key = (k * scores.scale) @ bias.queries.to(q.dtype).permute(1, 2, 0)
+            total = total + by_key.gather(2, row.mT).mT
         if bias.levels is not None:
             total = total + bias.levels.to(q.dtype)[row[0]].permute(2, 0, 1)
     if scores.window is not None:
@@ -208,7 +206,7 @@ def _grouped(
             distance = place[:, None] - place[None, :]
             most = len(place) if scores.window is None else scores.window
             near = (distance <= most) & (distance >= (0 if scores.causal else -most))
-            # What stands in for padding sees all: a row that sees nothing has no softmax.
+            # Padding queries see all keys: the softmax of a fully masked row is NaN.
             mask = mask & (near | ~seen[:, None, :, None])
         if scores.bias is not None:
             mask = _skewed(q * scores.scale, k * scores.scale, scores.bias).masked_fill(
@@ -230,7 +228,7 @@ def _local(sdpa: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, window:
         mixed = sdpa(q[:, :, mine], k[:, :, near], v[:, :, near], attn_mask=seen)
         return mixed.permute(2, 0, 1, 3)  # rows first, as they lie when heads are put together
 
-    return below(map(chunk, range(0, length, CHUNK)), length, CHUNK).permute(1, 2, 0, 3)
+    return concatenated(map(chunk, range(0, length, CHUNK)), length, CHUNK).permute(1, 2, 0, 3)
 
 
 def _skewed(q: Tensor, k: Tensor, bias: RelativeBias) -> Tensor:
@@ -256,7 +254,7 @@ def _skewed(q: Tensor, k: Tensor, bias: RelativeBias) -> Tensor:
 
 
 def _bounded(compute: Callable[..., Tensor], *inputs: Any) -> Tensor:
-    """By a kernel that reads on the device where sequences end."""
+    """Attention with a kernel that reads the boundaries of sequences on the device."""
     *rows, layout, scores, dropout = inputs
     bias: RelativeBias | None = scores.bias
     if (bias is None) is (compute is relative_attention):

@@ -12,22 +12,22 @@ from bertsmith.kernels.rows import by_rows
 from bertsmith.model.attend import RelativeBias, Scores, attend
 from bertsmith.model.position import Signal, rotate
 
-Look = Callable[[Tensor, Tensor, Scores], None]  # two (T, H, d), as they meet
+Look = Callable[[Tensor, Tensor, Scores], None]  # queries and keys (T, H, d), positions applied
 Change = Callable[[Tensor], Tensor]  # (T, H, d) → (T, H, d)
-AS_IT_IS = nn.Identity()  # the norm of states that need none
+NO_NORM = nn.Identity()
 
 
 class Context(NamedTuple):
-    """What a block needs to know beside its states."""
+    """What a block gets beside its states."""
 
     layout: Layout
     signal: Signal | None = None
-    look: Look | None = None  # is shown queries, keys and how they score
-    change: Change | None = None  # changes the outputs of the heads before they are projected
+    look: Look | None = None  # called with the queries, the keys and how they are scored
+    change: Change | None = None  # applied to the heads' outputs before the output projection
 
 
 class QueryValueLinear(nn.Linear):
-    """A joint query, key, value map in which keys have no bias."""
+    """A joint projection to queries, keys and values, in which keys have no bias."""
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__(width, 3 * inner, bias=False)
@@ -44,7 +44,7 @@ class QueryValueLinear(nn.Linear):
 
 
 class Attention(nn.Module):
-    """Attention whose tokens know their places from the embeddings alone."""
+    """Attention without positions of its own; they are in the embeddings."""
 
     def __init__(
         self, qkv: nn.Module, output: nn.Module, heads: int, scores: Scores, dropout: float
@@ -55,11 +55,12 @@ class Attention(nn.Module):
         self.kernel: str | None = None  # chosen by device and dtype unless named
 
     def forward(
-        self, x: Tensor, context: Context, queries: Tensor | None = None, norm: nn.Module = AS_IT_IS
+        self, x: Tensor, context: Context, queries: Tensor | None = None, norm: nn.Module = NO_NORM
     ) -> Tensor:
-        """(T, D) → outputs of the heads (T, H * d), which `output` maps back to (T, D).
+        """(T, D) → the outputs of all heads (T, H * d), before the output projection.
 
-        With `queries`, those rows ask and the rows of x answer. Rows are read through `norm`.
+        With `queries`, queries are computed from these rows instead of x. `norm` is applied to
+        rows before they are projected.
         """
         joint = self.project(x, norm)
         parts = query, key, value = joint.unbind(1)
@@ -76,18 +77,18 @@ class Attention(nn.Module):
             mixed = context.change(mixed)
         return mixed.flatten(1)
 
-    def project(self, x: Tensor, norm: nn.Module = AS_IT_IS) -> Tensor:
+    def project(self, x: Tensor, norm: nn.Module = NO_NORM) -> Tensor:
         """(rows, D) → queries, keys and values (rows, 3, H, d)."""
         joint = by_rows(lambda rows: self.qkv(norm(rows)), x)
         return joint.unflatten(-1, (3, self.heads, -1))
 
     def place(self, query: Tensor, key: Tensor, signal: Any) -> tuple[Tensor, Tensor, Any]:
-        """Tell queries and keys where they are; return a bias where scores need one."""
+        """Apply positions to queries and keys; return them, and a bias of scores or None."""
         return query, key, None
 
 
 class RotaryAttention(Attention):
-    """Attention that turns queries and keys by their places."""
+    """Attention that rotates queries and keys by their positions (RoPE)."""
 
     def place(self, query: Tensor, key: Tensor, signal: Signal) -> tuple[Tensor, Tensor, Any]:
         """Rotate queries and keys."""
@@ -102,7 +103,7 @@ class BiasedAttention(Attention):
     """Attention that adds a learned bias for each head and relative distance to its scores."""
 
     def place(self, query: Tensor, key: Tensor, signal: Signal) -> tuple[Tensor, Tensor, Any]:
-        """Return the biases that all layers share."""
+        """Add the biases that all layers share."""
         levels, rows = signal
         return query, key, RelativeBias(None, None, rows, levels)
 
@@ -110,8 +111,7 @@ class BiasedAttention(Attention):
 class DisentangledAttention(Attention):
     """Attention of content to content, content to distance, and distance to content.
 
-    The distance vectors are projected by maps of their own; a map that is None is a term that
-    this model does not have.
+    The distance vectors have projections of their own; None leaves out the term.
     """
 
     def __init__(self, *parts: Any, position_key: Any, position_query: Any) -> None:
@@ -136,7 +136,7 @@ class SharedDisentangledAttention(Attention):
         self.keys, self.queries = keys, queries
 
     def place(self, query: Tensor, key: Tensor, signal: Signal) -> tuple[Tensor, Tensor, Any]:
-        """Project the distance vectors with the layer's own query and key maps."""
+        """Project the distance vectors with the layer's own query and key projections."""
         vectors, rows = signal
         queries, keys, _ = self.project(vectors).unbind(1)
         bias = RelativeBias(keys if self.keys else None, queries if self.queries else None, rows)

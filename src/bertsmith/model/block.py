@@ -12,7 +12,7 @@ from bertsmith.model.feedforward import FeedForward
 
 
 class Block(nn.Module):
-    """What both kinds of block are made of."""
+    """The parts of both kinds of block."""
 
     def __init__(
         self,
@@ -36,19 +36,17 @@ class PostNormBlock(Block):
         return by_rows(self.finish, x if queries is None else queries, mixed, into=mixed)
 
     def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """All that comes after attention; no row of it knows of another."""
+        """Everything after attention; rows are independent of each other."""
         _, x = add_norm(
             x, mixed, self.attention.output, self.attention_dropout, self.attention_norm
         )
-        return add_norm(
-            x,
-            self.feedforward.widen(x),
-            *(self.feedforward.down, self.feedforward_dropout, self.feedforward_norm),
-        )[1]
+        feedforward = self.feedforward
+        after = (feedforward.down, self.feedforward_dropout, self.feedforward_norm)
+        return add_norm(x, feedforward.inner(x), *after)[1]
 
 
 class PreNormBlock(Block):
-    """Norm before each part, as in ModernBERT: the residual path is never touched."""
+    """Norm before attention and feed-forward, as in ModernBERT; none on the residual path."""
 
     def forward(self, x: Tensor, context: Context, queries: Tensor | None = None) -> Tensor:
         """(T, D) → (T, D)."""
@@ -56,7 +54,7 @@ class PreNormBlock(Block):
         return by_rows(self.finish, x if queries is None else queries, mixed, into=mixed)
 
     def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """All that comes after attention; no row of it knows of another."""
+        """Everything after attention; rows are independent of each other."""
         x, normed = add_norm(
             x, mixed, self.attention.output, self.attention_dropout, self.feedforward_norm
         )
@@ -64,7 +62,7 @@ class PreNormBlock(Block):
 
 
 class ConvolutionBlock(nn.Module):
-    """A block whose input also passes a convolution over neighbours, added to its output."""
+    """A block with a convolution over its input, which is added to its output."""
 
     def __init__(
         self, block: nn.Module, convolution: nn.Conv1d, finish: nn.Module, norm: nn.Module

@@ -9,7 +9,7 @@ from bertsmith.kernels import small_table
 
 
 class SegmentTable(nn.Embedding):
-    """A vector for each segment: which of two texts a token belongs to."""
+    """A learned vector for each segment (first or second text)."""
 
     def forward(self, batch: Batch) -> Tensor:  # type: ignore[override]
         """Batch → (T, D)."""
@@ -17,7 +17,7 @@ class SegmentTable(nn.Embedding):
 
 
 class PositionTable(nn.Embedding):
-    """A learned vector for each place in a sequence; `offset` rows come before place 0."""
+    """A learned vector for each position; `offset` rows come before position 0."""
 
     def __init__(self, rows: int, width: int, offset: int = 0) -> None:
         super().__init__(rows, width)
@@ -44,7 +44,7 @@ class Embedding(nn.Module):
         return self.combine(self.token(batch.ids), [mark(batch) for mark in self.marks.values()])
 
     def combine(self, x: Tensor, marks: list[Tensor]) -> Tensor:
-        """All that comes after the tables; rows are independent of each other."""
+        """Everything after the tables; rows are independent of each other."""
         for mark in marks:
             x = x + mark
         for step in self.finish.values():

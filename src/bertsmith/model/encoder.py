@@ -18,7 +18,7 @@ class Hidden(NamedTuple):
     """The output of the encoder, as heads read it."""
 
     last: Tensor  # (T, D) final states
-    before: Tensor  # (T, D) what the last block read; empty after a program
+    before: Tensor  # (T, D) the input of the last block; empty after a program
     context: Context  # the context of the last block
 
 
@@ -28,7 +28,7 @@ class Trace:
 
     states: bool = False  # keep the hidden states of every depth
     heads: Mapping[int, Sequence[int] | None] = field(default_factory=dict)  # None: all heads
-    looks: Mapping[int, Look] = field(default_factory=dict)  # who is shown queries and keys
+    looks: Mapping[int, Look] = field(default_factory=dict)  # depth → observer of queries and keys
     hidden: list[Tensor] = field(default_factory=list)  # the embedding's, then each depth's
     maps: dict[int, list[Tensor]] = field(default_factory=dict)  # depth → (H, n, n) a sequence
 
@@ -50,10 +50,10 @@ class Trace:
 
 
 class Program(Protocol):
-    """Another way to compute all blocks."""
+    """Another implementation of all blocks."""
 
     def takes(self, layout: Layout) -> bool:
-        """Does it compute such a batch?"""
+        """Does it support such a batch?"""
         ...
 
     def __call__(self, x: Tensor, layout: Layout) -> Tensor:
@@ -76,9 +76,9 @@ class Encoder(nn.Module):
         self.embedding, self.norm = embedding, norm
         self.signals, self.blocks = nn.ModuleList(signals), nn.ModuleList(blocks)
         self.plan = tuple(plan)  # at each depth, which block runs and which signal it gets
-        self.changes: dict[int, Change] = {}  # depth → what becomes of what its heads found
-        self.skipped: dict[int, Tensor] = {}  # depth → what is added in place of its block (D,)
-        self.program: Program | None = None  # runs all blocks where nothing is recorded or changed
+        self.changes: dict[int, Change] = {}  # depth → change of its heads' outputs
+        self.skipped: dict[int, Tensor] = {}  # depth → a vector (D,) to add instead of its block
+        self.program: Program | None = None  # runs all blocks if nothing is recorded or changed
 
     def forward(self, batch: Batch, trace: Trace | None = None) -> Hidden:
         """Batch → hidden states (T, D)."""
@@ -113,7 +113,8 @@ class Encoder(nn.Module):
         before = trace.keep(x)
         for depth, (number, signal) in enumerate(self.plan):
             arguments = (signals[signal], trace.look(depth, layout), self.changes.get(depth))
-            before, skip = x, self.skipped.get(depth)  # now: older states are let go
+            before, skip = x, self.skipped.get(depth)  # now, so that older states are freed
+
             x = trace.keep(
                 self.blocks[number](x, Context(layout, *arguments)) if skip is None else x + skip
             )

@@ -28,7 +28,10 @@ def activation(name: str) -> nn.Module:
 
 
 class FeedForward(nn.Module):
-    """Widen, bend, narrow; gated, widen twice, and one half, bent, scales the other (GeGLU)."""
+    """Up-projection, activation, down-projection.
+
+    If gated (GeGLU), the up-projection has two halves: activation(first half) times second half.
+    """
 
     def __init__(
         self,
@@ -40,12 +43,12 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.up, self.activation, self.dropout, self.down = up, activation, dropout, down
-        self.gated = gated  # `up` then makes what is bent, and after it what scales
+        self.gated = gated
 
     def forward(self, x: Tensor) -> Tensor:
         """(T, D) → (T, D)."""
-        return self.down(self.widen(x))
+        return self.down(self.inner(x))
 
-    def widen(self, x: Tensor) -> Tensor:
-        """(T, D) → (T, F), what `down` maps back."""
+    def inner(self, x: Tensor) -> Tensor:
+        """Up-projection, activation and dropout: (T, D) → (T, F)."""
         return self.dropout(up_gelu(x, self.up, self.activation, self.gated))

@@ -36,7 +36,7 @@ class Head(nn.Module):
 
 
 class AnchoredHead(Head):
-    """A head that sees each token beside its sequence's first (DeBERTa-v3's replaced tokens)."""
+    """A head that adds the first state of a sequence to each (DeBERTa-v3's replaced tokens)."""
 
     def read(self, hidden: Hidden, batch: Batch) -> Tensor:
         """Each state plus the first state of its sequence."""
@@ -46,8 +46,8 @@ class AnchoredHead(Head):
 class EnhancedMaskHead(Head):
     """DeBERTa's enhanced mask decoder: absolute positions enter just before prediction.
 
-    The last block runs twice more over what it read before; the first time it is asked by
-    those states plus the absolute positions, then by its own answer.
+    The last block runs twice more on its own input. Queries are computed from that input plus
+    the absolute positions the first time, and from the block's output the second time.
     """
 
     def __init__(self, *parts: Any, positions: PositionTable, block: nn.Module) -> None:
@@ -56,7 +56,7 @@ class EnhancedMaskHead(Head):
         self.block = (block,)  # in a tuple: the encoder owns its parameters
 
     def read(self, hidden: Hidden, batch: Batch) -> Tensor:
-        """Two more passes of the last block, asked by absolute positions."""
+        """Two more passes of the last block, with queries that know absolute positions."""
         x = hidden.before + self.positions(batch)
         for _ in range(2):
             x = self.block[0](hidden.before, hidden.context._replace(look=None), x)

@@ -28,9 +28,9 @@ class RotarySignal(nn.Module):
 
 
 def rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """Turn each pair (k, k + d/2) of a head's coordinates by its angle: (T, H, d) → same.
+    """Rotate each pair (k, k + d/2) of a head's elements by its angle: (T, H, d) → same.
 
-    The angles are float32, so half precision is turned in float32.
+    The angles are float32, so half precision is rotated in float32.
     """
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cosines - b * sines, b * cosines + a * sines], dim=-1).to(x.dtype)

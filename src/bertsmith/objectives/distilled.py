@@ -10,7 +10,7 @@ from bertsmith.batch import Layout
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
 from bertsmith.model import Config, HeadConfig, Model
-from bertsmith.model.attention import AS_IT_IS
+from bertsmith.model.attention import NO_NORM
 from bertsmith.model.block import Block, ConvolutionBlock, PreNormBlock
 from bertsmith.objectives.masked import MaskedTokens
 from bertsmith.objectives.objective import EncoderPass, LossTerm, Objective
@@ -131,7 +131,7 @@ def projections(encoder_pass: EncoderPass, depth: int, heads: int) -> tuple[Tens
     block = encoder.blocks[encoder.plan[depth][0]]
     inner = block.block if isinstance(block, ConvolutionBlock) else block
     assert isinstance(inner, Block)
-    norm = inner.attention_norm if isinstance(inner, PreNormBlock) else AS_IT_IS
+    norm = inner.attention_norm if isinstance(inner, PreNormBlock) else NO_NORM
     joint = inner.attention.project(encoder_pass.before(depth), norm)  # (T, 3, H, d)
     return joint.flatten(2).unflatten(2, (heads, -1)).unbind(1)
 

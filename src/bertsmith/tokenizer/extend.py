@@ -13,9 +13,8 @@ from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.tokenizer.families import Pipeline
 from bertsmith.tokenizer.guard import guarded
-from bertsmith.tokenizer.lines import read_lines
 from bertsmith.tokenizer.tokenizer import Tokenizer
-from bertsmith.tokenizer.train import count_words
+from bertsmith.tokenizer.train import count_words, read_lines
 
 LONGEST = 40  # characters of a word that may become a token
 

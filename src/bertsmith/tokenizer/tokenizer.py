@@ -23,8 +23,8 @@ from bertsmith.tokenizer.families import STATIC, Kind, Marks, PipelineSettings, 
 from bertsmith.tokenizer.guard import guarded
 from bertsmith.tokenizer.read import Parts, read
 
-# What becomes of a special token that a text spells, such as "[MASK]": it is text like any other;
-# only the mask is read as a token; or all are, as in transformers without split_special_tokens.
+# How special tokens spelled in a text, such as "[MASK]", are read: as text; only the mask as a
+# token; or all as tokens, as transformers does without split_special_tokens.
 Spelled = Literal["text", "mask", "tokens"]
 HIDDEN = " \0"  # the end of a piece that no text holds, since ▁ stands for its spaces
 SPELLED = "special tokens spelled in a text, read as text"  # the ledger's words
@@ -165,8 +165,11 @@ class Tokenizer:
         """Return the token with an id."""
         token = self.backend.id_to_token(id) if 0 <= id < self.size else None
         if token is None:
-            raise BertsmithError(f"no token has the id {id}; this vocabulary has {self.size:,}")
+            raise self._no_token(id)
         return token
+
+    def _no_token(self, id: int) -> BertsmithError:
+        return BertsmithError(f"no token has the id {id}; this vocabulary has {self.size:,}")
 
     # ------------------------------------------------------------------ text to ids
 
@@ -278,9 +281,9 @@ class Tokenizer:
         return self._templates[pair]
 
     def _template(self, pair: bool) -> list[Slot]:
-        """Read a template off what the post-processor puts around single tokens.
+        """Derive the template from what the post-processor adds to a probe.
 
-        The tokens are those of another tokenizer, since no letter is in every vocabulary.
+        The probe is a token of another tokenizer, since no letter is in every vocabulary.
         """
         probe = Backend(WordLevel({"x": 0}, unk_token="x"))
         if self.backend.post_processor is not None:
@@ -303,9 +306,7 @@ class Tokenizer:
         numbers = [index(number) for number in ids]
         for number in numbers:
             if not 0 <= number < self.size:
-                raise BertsmithError(
-                    f"no token has the id {number}; this vocabulary has {self.size:,}"
-                )
+                raise self._no_token(number)
         with guarded("these ids cannot be decoded"):
             return self.backend.decode(numbers, skip_special_tokens=skip_special)
 
@@ -374,16 +375,13 @@ def _check_texts(texts: Sequence[str], name: str) -> None:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise BertsmithError(f"{name} {number} is a {type(text).__name__}, not a string")
-        if not text.isascii():  # which is free to ask, and spares most texts the second look
-            _check_surrogates(text, f"{name} {number}")
-
-
-def _check_surrogates(text: str, name: str) -> None:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        code = ord(text[error.start])
-        raise BertsmithError(
-            f"{name} has half of a surrogate pair (U+{code:04X}) at character {error.start},"
-            " which is not a character: decode the text again, or leave it out"
-        ) from None
+        if text.isascii():  # a fast check that most texts pass
+            continue
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            code = ord(text[error.start])
+            raise BertsmithError(
+                f"{name} {number} has half of a surrogate pair (U+{code:04X}) at character"
+                f" {error.start}, which is not a character: decode the text again, or leave it out"
+            ) from None

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from encodings.utf_8_sig import IncrementalDecoder
 from pathlib import Path
 
 from tokenizers import Tokenizer as Backend
@@ -18,6 +19,7 @@ from tokenizers.models import Model
 from tokenizers.trainers import Trainer
 
 from bertsmith.errors import BertsmithError
+from bertsmith.files import inner, not_utf8, open_bytes, reading
 from bertsmith.numbers import whole_number
 from bertsmith.tokenizer.families import (
     KINDS,
@@ -31,7 +33,6 @@ from bertsmith.tokenizer.families import (
     special_tokens,
 )
 from bertsmith.tokenizer.guard import guarded
-from bertsmith.tokenizer.lines import read_lines
 from bertsmith.tokenizer.read import Parts
 from bertsmith.tokenizer.tokenizer import Tokenizer
 
@@ -39,6 +40,7 @@ CHUNK = re.compile(r"\s*\S+")  # no pipeline makes one word of what this parts
 MANY_CHUNKS = 2_000_000  # different ones, before they are made into words
 LARGEST_SIZE = 5_000_000  # tokens; the trainers reserve memory for all of them
 REPEATS = 200  # of a word in one line that a trainer reads
+LONGEST_LINE = 1 << 20  # bytes; a longer line is read in pieces
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,24 @@ def _family(kind: Kind, family: TokenizerFamily) -> TokenizerFamily:
 
 
 # ------------------------------------------------------------------ words
+
+
+def read_lines(files: Iterable[str | Path]) -> Iterator[str]:
+    """Yield the lines of UTF-8 files, plain or compressed, without their ends."""
+    for path in map(Path, files):
+        if inner(path).suffix.lower() in (".jsonl", ".ndjson", ".parquet"):
+            raise BertsmithError(
+                f"{path}: not plain text; read it with bertsmith.corpus.text_lines"
+            )
+        decode, number = IncrementalDecoder().decode, 1
+        try:
+            with reading(path), open_bytes(path) as (stream, _):
+                while raw := stream.readline(LONGEST_LINE):
+                    yield decode(raw).rstrip("\r\n")
+                    number += raw.endswith(b"\n")
+                decode(b"", final=True)
+        except UnicodeDecodeError as error:
+            raise not_utf8(path, number, error.object[error.start]) from None
 
 
 def count_words(lines: Iterable[str], pipeline: Pipeline) -> Counter[str]:

@@ -13,7 +13,7 @@ from torch import nn
 
 from bertsmith.checkpoint.assemble import substitute
 from bertsmith.corpus import Corpus, Manifest, Mixture
-from bertsmith.corpus.mixture import demand_same_vocabulary
+from bertsmith.corpus.corpus import demand_same_vocabulary
 from bertsmith.corpus.unigram import unigram_cross_entropy
 from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.examples import Examples
