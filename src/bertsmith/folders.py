@@ -85,8 +85,8 @@ def check_replaceable(folder: str | Path, overwrite: bool = False) -> None:
         foreign = _foreign(place)
         if foreign is not None:
             raise BertsmithError(
-                f"{folder}: {setting_name('overwrite', True)} replaces only what bertsmith wrote, but"
-                f" {foreign};"
+                f"{folder}: {setting_name('overwrite', True)} replaces only what bertsmith wrote,"
+                f" but {foreign};"
                 " name another folder, or remove it"
             )
     check_output(place)

@@ -25,7 +25,7 @@ from bertsmith.corpus.merge import Merging, merge, piece_name
 from bertsmith.corpus.overlap import Benchmarks
 from bertsmith.corpus.pieces import Piece, cut
 from bertsmith.corpus.workshop import TextJob, check_extras
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import write_bytes, write_json, writing
 from bertsmith.foreign import read_table
 from bertsmith.ledger import Ledger
