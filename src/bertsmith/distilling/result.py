@@ -65,7 +65,9 @@ def rows(content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     yield "width", str(teacher["width"]), str(student["width"])
     yield "parameters", f"{teacher['parameters']:,}", f"{student['parameters']:,}"
     for one in content.get("speed", ()):
-        place = one["device"] + _threads(one["threads"])
+        count, place = one["threads"], one["device"]
+        if count is not None:
+            place += f", {count} thread{'s' * (count != 1)}"
         faster = f"{one['student_per_second']:,.0f} ({one['ratio']:g} ×)"
         yield f"texts per second ({place})", f"{one['teacher_per_second']:,.0f}", faster
     for split, sides in (content.get("scores") or {}).items():
@@ -73,10 +75,6 @@ def rows(content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
             if name != "count":
                 first, second = (sides[side].get(name) for side in ("teacher", "student"))
                 yield f"{split} {name}", _number(first), _number(second)
-
-
-def _threads(count: int | None) -> str:
-    return "" if count is None else f", {count} thread{'s' * (count != 1)}"
 
 
 def _number(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 from bertsmith.distilling.pretraining import distill_text, is_corpus, taught_recipe
 from bertsmith.distilling.result import DistillationResult, rows, write_distilled
 from bertsmith.distilling.speed import compare_speed, copied, random_texts, size_of
-from bertsmith.distilling.static import WIDTH, Projection, to_static, token_frequencies
+from bertsmith.distilling.static import WIDTH, to_static, token_frequencies
 from bertsmith.distilling.task import (
     STATIC,
     Student,
@@ -87,10 +87,8 @@ def distill(
         recipe = _recipe(teacher, data, own, given)
         return distill_text(recipe, Path(out), resume=resume, show=own.show, log=log)
     if own.changes:
-        raise BertsmithError(
-            f"{setting_name('changes', option='--set')} is for a recipe, which needs a prepared"
-            " corpus"
-        )
+        changes = setting_name("changes", option="--set")
+        raise BertsmithError(f"{changes} is for a recipe, which needs a prepared corpus")
     if data is None and own.to != "static":
         raise BertsmithError(f"give texts to learn from: a file, or {STATIC}, which needs none")
     folder = None if out is None else Path(out)
@@ -250,10 +248,12 @@ class DistillationJob:
         vectors, projection = to_static(teacher, **sizes, frequencies=counts)
         seconds = round(time.perf_counter() - began, 1)
         if texts is not None:
+
+            def project(vectors: Any) -> Any:  # from the centre of texts, not of single tokens
+                return projection(vectors, vectors.mean(0, dtype="float64"))
+
             student = Student(self.path, made=lambda: copied(vectors, deepcopy(vectors.model)))
-            plan = self.vectors(
-                student, _centred(projection), texts, learning_rate=RATE, layer_decay=1.0
-            )
+            plan = self.vectors(student, project, texts, learning_rate=RATE, layer_decay=1.0)
             return _run(plan, out, overwrite, resume)
         content = {
             "kind": "static",
@@ -284,8 +284,3 @@ def _opened(model: str | Path, ranks: Ranks, dtype: str | None = None) -> Loaded
     """A teacher, in float32 by default, whose work the processes share."""
     bert = open_model(model, device=ranks.device, dtype=dtype or "float32", progress=False)
     return copied(bert, ranks=ranks)
-
-
-def _centred(projection: Projection) -> Callable[[Any], Any]:
-    """A projection of texts' vectors from their own centre, which is not that of single tokens."""
-    return lambda vectors: projection(vectors, vectors.mean(0, dtype="float64"))

@@ -119,13 +119,12 @@ class SoftTraining(Training):
 def same_tokens(first: LoadedModel, second: LoadedModel) -> bool:
     """Do two models read a text as the same ids?"""
     one, other = first.tokenizer, second.tokenizer
-    same = all(one.template(pair) == other.template(pair) for pair in (False, True))
-    return same and one.vocabulary() == other.vocabulary() and _pipeline(one) == _pipeline(other)
-
-
-def _pipeline(tokenizer: Any) -> tuple[Any, ...]:
-    backend = tokenizer.backend
-    return backend.model.__class__, str(backend.normalizer), str(backend.pre_tokenizer)
+    templates = all(one.template(pair) == other.template(pair) for pair in (False, True))
+    pipelines = [
+        (type(backend.model), str(backend.normalizer), str(backend.pre_tokenizer))
+        for backend in (one.backend, other.backend)
+    ]
+    return templates and pipelines[0] == pipelines[1] and one.vocabulary() == other.vocabulary()
 
 
 def demand_one_output(task: Task) -> None:

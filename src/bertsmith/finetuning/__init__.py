@@ -10,16 +10,6 @@ from bertsmith.finetuning.settings import RunSettings, settings_for
 from bertsmith.finetuning.work import Interrupted
 from bertsmith.tasks.splits import Splits, read_splits, split_off
 
-__all__ = [
-    "CrossFit",
-    "FastLearner",
-    "FinetuningResult",
-    "FrozenEncoder",
-    "Interrupted",
-    "RunSettings",
-    "Splits",
-    "TrainingRun",
-    "finetune",
-    "read_splits",
-]
+__all__ = ["CrossFit", "FastLearner", "FinetuningResult", "FrozenEncoder", "Interrupted"]
+__all__ += ["RunSettings", "Splits", "TrainingRun", "finetune", "read_splits"]
 __all__ += ["settings_for", "split_off"]

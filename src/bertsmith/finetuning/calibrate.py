@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from bertsmith.checkpoint import built_in, locate
 from bertsmith.errors import BertsmithError
@@ -199,7 +198,10 @@ def calibrate(
         content["temperature"] = temperature
         content["error_before"] = _error(logs, classes, 1.0)
         content["error_after"] = _cross_fitted(logs, classes)  # each half by the other's
-        _divide_outputs(bert.model.heads[str(dev.task.head)], temperature)
+        output = bert.model.heads[str(dev.task.head)].get_submodule("output")
+        with torch.no_grad():
+            for parameter in output.parameters():
+                parameter.div_(temperature)
         dev = evaluate(bert, dev.dataset)
     if options.scale and dev.task.several:
         content["thresholds"] = _label_thresholds(dev)
@@ -228,7 +230,8 @@ def fit_temperature(logs: Logs, classes: Sequence[int]) -> float:
     """
 
     def loss(log: float) -> float:
-        return _loss(logs, classes, math.exp(log)) + (log / PRIOR) ** 2 / 2
+        scaled = _scaled(logs, math.exp(log))[np.arange(len(classes)), classes]
+        return -float(scaled.sum()) + (log / PRIOR) ** 2 / 2
 
     ratio, (low, high) = (math.sqrt(5) - 1) / 2, RANGE
     for _ in range(40):
@@ -265,10 +268,6 @@ def _scaled(logs: Logs, temperature: float) -> Logs:
     return scaled
 
 
-def _loss(logs: Logs, classes: Sequence[int], temperature: float) -> float:
-    return -float(_scaled(logs, temperature)[np.arange(len(classes)), classes].sum())
-
-
 def _error(logs: Logs, classes: Sequence[int], temperature: float) -> float:
     chances = np.exp(_scaled(logs, temperature))
     return calibration(
@@ -286,12 +285,6 @@ def _cross_fitted(logs: Logs, classes: Sequence[int]) -> float | None:
         half = logs[second::2]
         total += len(half) * _error(half, classes[second::2], temperature)
     return total / len(logs)
-
-
-@torch.no_grad()
-def _divide_outputs(head: nn.Module, temperature: float) -> None:
-    for parameter in head.get_submodule("output").parameters():
-        parameter.div_(temperature)
 
 
 def _best(candidates: Sequence[float], value: Callable[[float], float]) -> float:

@@ -283,11 +283,12 @@ class Session:
         pool = [name for name in fresh if not self.items[name].held][:LOOKED_AT]
         taught = [n for n in self.order if n in done and not self.items[n].held][-LOOKED_AT:]
         honest = held[: round(count * self.settings.held_out)] if pool else held[:count]
-        names = [*pool, *taught]
         if not pool:
             return honest
-        vectors = self.learner.vectors([self.items[name].example for name in names])
-        predictions = self.learner.predictions([self.items[name].example for name in pool])
+        names = [*pool, *taught]
+        examples = [self.items[name].example for name in names]
+        vectors = self.learner.vectors(examples)
+        predictions = self.learner.predictions(examples[: len(pool)])
         doubts = None
         if predictions is not None:
             doubts = np.array([doubt(one) for one in predictions] + [0.0] * len(taught))

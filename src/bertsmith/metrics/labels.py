@@ -54,8 +54,7 @@ def per_label(gold: Sequence[Label], predicted: Sequence[Label]) -> dict[Label, 
     paired(gold, predicted)
     right = Counter(g for g, p in zip(gold, predicted, strict=True) if g == p)
     guessed, wanted = Counter(predicted), Counter(gold)
-    names = known(gold, predicted)
-    return {name: score(right[name], guessed[name], wanted[name]) for name in names}
+    return {n: score(right[n], guessed[n], wanted[n]) for n in known(gold, predicted)}
 
 
 def f1(

@@ -91,10 +91,9 @@ def strict_chunks(tags: Sequence[str], scheme: str) -> list[Chunk]:
 
 def spell(entities: Iterable[Chunk], length: int, scheme: str) -> list[str]:
     """The tags of entities in a sentence of so many words."""
-    ordered = sorted(entities, key=lambda chunk: chunk.start)
     tags = ["O"] * length
     before = Chunk("", -1, -1)
-    for chunk in ordered:
+    for chunk in sorted(entities, key=lambda chunk: chunk.start):
         if chunk.start < before.stop:
             raise BertsmithError(f"entities overlap at word {chunk.start}: not expressible as tags")
         if scheme == "iob1":
@@ -102,9 +101,8 @@ def spell(entities: Iterable[Chunk], length: int, scheme: str) -> list[str]:
             begin, inside, last, alone = tuple("BIIB" if touches else "IIII")
         else:
             begin, inside, last, alone = tuple(MARKS[_known(scheme)])
-        length_here = chunk.stop - chunk.start
-        middle = [begin, *[inside] * (length_here - 2), last]
-        marks = [alone] if length_here == 1 else middle
+        count = chunk.stop - chunk.start
+        marks = [alone] if count == 1 else [begin, *[inside] * (count - 2), last]
         ending = "" if chunk.type == "_" else f"-{chunk.type}"
         tags[chunk.start : chunk.stop] = [mark + ending for mark in marks]
         before = chunk
