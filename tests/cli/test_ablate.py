@@ -122,8 +122,9 @@ def test_answers_are_scored_and_not_ranked_by_gradient(
     (found,) = run(*words, "--layers", "1", "--mean", "--json").rows
     assert found["with"].keys() == found["without"].keys() >= {"exact", "f1"}
     assert len(run(*words, "--alone", "--json").rows) == 8
-    with pytest.raises(BertsmithError, match="not for answering: add --alone"):
+    with pytest.raises(BertsmithError, match="not for answering: use one_by_one") as gradients:
         run(*words)
+    assert gradients.value.for_command_line().endswith("not for answering: add --alone")
 
 
 @pytest.mark.parametrize(

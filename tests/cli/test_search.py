@@ -119,8 +119,9 @@ def test_long_passages_are_cut_or_read_whole(run: Run, model: Path, tmp_path: Pa
     assert cosine["cut"]["a.txt"] == pytest.approx(1, abs=1e-5)
     assert cosine["cut"]["b.txt"] == pytest.approx(1, abs=1e-5)
     assert cosine["window"]["b.txt"] < 0.999
-    with pytest.raises(BertsmithError, match="--long cut; use --re-embed"):
+    with pytest.raises(BertsmithError, match="long='cut'; use re_embed=True") as cut:
         run("index", "--out", tmp_path / "cut", "--long", "window")
+    assert "with --long cut; use --re-embed" in cut.value.for_command_line()
     rows = run("index", "--out", tmp_path / "cut", "--long", "window", "--re-embed", "--json").rows
     assert rows[0]["total"]["model"]["long"] == "window"
 

@@ -91,8 +91,11 @@ def test_a_missing_folder_does_not_stop_the_others(index: Index, tmp_path: Path)
     assert "no such file or folder" in result.problems[0]["reason"]
     assert "new.txt" in names(index)
     shutil.move(tmp_path / "documents", tmp_path / "gone too")
-    with pytest.raises(BertsmithError, match=r"no such file or folder; if it was moved: .*--move"):
+    with pytest.raises(
+        BertsmithError, match=r"no such file or folder; if it was moved: Index\.move"
+    ) as gone:
         index.update()
+    assert " --move " in gone.value.for_command_line()
 
 
 # ------------------------------------------------------------------ folders that moved

@@ -257,8 +257,9 @@ def test_documents_from_python(tmp_path: Path) -> None:
 
 def test_another_model_is_refused(index: Index, folder: Path, encoder: HashedWords) -> None:
     other = HashedWords("another one")
-    with pytest.raises(BertsmithError, match=r"another model.*--re-embed"):
+    with pytest.raises(BertsmithError, match=r"another model.*re_embed=True") as refused:
         Index(index.path, model=other)
+    assert refused.value.for_command_line().endswith("--model another one --re-embed")
     before = current(index.path)
     update_folders(index.path, [], BuildSettings(encoder=other), re_embed=True)
     assert current(index.path) != before
@@ -451,8 +452,9 @@ def test_a_graph_of_neighbours(index: Index, encoder: HashedWords) -> None:
 def test_a_missing_pointer_is_written_again(index: Index, folder: Path) -> None:
     index.add([{"id": "w", "text": "Whales live in the sea."}])
     (index.path / "index.json").unlink()
-    with pytest.raises(BertsmithError, match="is no index; `bertsmith index FOLDER --out"):
+    with pytest.raises(BertsmithError, match=r"is no index; `Index\.create") as missing:
         Index.open(index.path)
+    assert "is no index; `bertsmith index FOLDER --out" in missing.value.for_command_line()
     update_folders(index.path, [folder], BuildSettings(encoder=HashedWords()))
     assert names(Index(index.path, model=HashedWords()).search("whales sea"))[0] == "w"
 

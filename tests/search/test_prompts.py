@@ -66,8 +66,9 @@ def test_prompts_by_hand(made: Maker, tmp_path: Path) -> None:
     theirs = SentenceTransformer(str(model), device="cpu")
     assert apart(index.embed(QUERY), theirs.encode("query: " + QUERY)) <= CLOSE
     assert apart(vectors(index), theirs.encode(["passage: " + text for text in TEXTS])) <= CLOSE
-    with pytest.raises(BertsmithError, match="--document-prompt 'passage: '; use --re-embed"):
+    with pytest.raises(BertsmithError, match="document_prompt='passage: '; use re_embed") as other:
         add_documents(root, [], BuildSettings(document_prompt="text: "))
+    assert "--document-prompt 'passage: '; use --re-embed" in other.value.for_command_line()
     add_documents(root, ["more"], BuildSettings(query_prompt="ask: "))  # needs no new vectors
     index = Index.open(root)
     assert apart(index.embed(QUERY), theirs.encode("ask: " + QUERY)) <= CLOSE
@@ -102,8 +103,8 @@ def test_long_passages_are_counted(made: Maker, tmp_path: Path) -> None:
     ledger = Ledger()
     update_folders(tmp_path / "i", [tmp_path / "long.txt"], BuildSettings(model=model), ledger)
     assert ledger.lines() == [
-        "passages of more than 128 tokens, read in several windows (--long cut reads only their"
-        " beginning, which is faster): 1"
+        "passages of more than 128 tokens, read in several windows (`long` set to cut reads only"
+        " their beginning, which is faster): 1"
     ]
     ledger = Ledger()
     settings = BuildSettings(model=model, long="cut")
@@ -141,7 +142,7 @@ def test_vectors_that_are_cut(tmp_path: Path, made: Maker) -> None:
         assert best.score == pytest.approx(1, abs=1e-5)
         [(_, vectors)] = index.portions()
         assert vectors.shape == (2, 8)
-    with pytest.raises(BertsmithError, match="embedded with --width 8"):
+    with pytest.raises(BertsmithError, match="embedded with width=8"):
         add_documents(tmp_path / "i", ["more"], BuildSettings(width=16))
     with pytest.raises(BertsmithError, match="width must be from 1 to 32"):
         Index.create(tmp_path / "j", model=model, width=100).add(["a text"])

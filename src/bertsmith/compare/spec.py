@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import Field, field_validator
 
-from bertsmith.errors import BertsmithError, nearest
+from bertsmith.errors import BertsmithError, nearest, setting
 from bertsmith.train.recipe import (
     MOST_MINUTES,
     Recipe,
@@ -173,7 +173,8 @@ def load_spec(source: str | Path, changes: Iterable[str] = ()) -> Spec:
 
     `changes` are like "budget.tokens=1000000"; the value is TOML, or a string otherwise.
     """
-    values = load_values(source, changes, SPECS, "spec", "bertsmith compare --list lists them")
+    names = setting("spec_names()", option="bertsmith compare --list")
+    values = load_values(source, changes, SPECS, "spec", f"{names} lists them")
     return checked_spec(values, str(source))
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.files import locked, sweep, sync, write_json, writing
 from bertsmith.ledger import Ledger
 from bertsmith.search.database import (
@@ -75,9 +75,15 @@ def update_folders(
             missing = [root for root in stored if not root.exists()]
             roots = [root for root in stored if root not in missing]
             if missing and not roots:
+                gone = str(missing[0])
+                move = setting(
+                    f"Index.move({gone!r}, NEW)",
+                    option=f"bertsmith index --out {root} --move {gone} NEW",
+                )
+                drop = setting(f"Index.drop({gone!r})", option=f"--drop {gone}")
                 raise BertsmithError(
-                    f"{missing[0]}: no such file or folder; if it was moved: bertsmith index --out"
-                    f" {root} --move {missing[0]} NEW, and --drop {missing[0]} removes its files"
+                    f"{gone}: no such file or folder; if it was moved: {move}, and {drop} removes"
+                    " its files"
                 )
         patterns = _patterns(store, roots, settings)
         update = Updater(store, encoder, notes, report).folders(roots, patterns, missing)
@@ -306,32 +312,35 @@ def _fitting(root: Path, store: Store, settings: BuildSettings) -> TextEncoder |
     if asdict(chunking) != meta["chunking"]:
         size, overlap = meta["chunking"]["size"], meta["chunking"]["overlap"]
         raise BertsmithError(
-            f"{root}: its passages have {size} characters, {overlap} of them shared; use --re-embed"
-            " to change that"
+            f"{root}: its passages have {size} characters, {overlap} of them shared; use"
+            f" {setting('re_embed', True)} to change that"
         )
     if settings.dtype is not None and settings.dtype != meta["dtype"]:
-        raise BertsmithError(f"{root}: its vectors are {meta['dtype']}; --re-embed changes that")
+        again = setting("re_embed", True)
+        raise BertsmithError(f"{root}: its vectors are {meta['dtype']}; {again} changes that")
     stamp = meta["model"]
     if stamp is None:
         if settings.model is not None:
-            raise BertsmithError(f"{root}: was built without vectors; --re-embed computes them")
+            again = setting("re_embed", True)
+            raise BertsmithError(f"{root}: was built without vectors; {again} computes them")
         return None
     if settings.keywords_only:
-        raise BertsmithError(f"{root}: was built with vectors; choose another folder for --out")
+        raise BertsmithError(f"{root}: was built with vectors; choose another folder for the index")
     encoder = settings.encoder or encoder_of(
         stamp, settings.model, settings.device, settings.precision
     )
     if encoder.hash != stamp["hash"]:
         raise another_model(root, stamp, encoder.name)
-    for option, value, stored in (
-        ("--long", settings.long, encoder.long),
-        ("--document-prompt", settings.document_prompt, encoder.prompts[1] or ""),
-        ("--width", settings.width, encoder.width or stamp["dimension"]),
+    for name, stored in (
+        ("long", encoder.long),
+        ("document_prompt", encoder.prompts[1] or ""),
+        ("width", encoder.width or stamp["dimension"]),
     ):
-        if value is not None and value != stored:
+        if getattr(settings, name) not in (None, stored):
+            option = f"--{name.replace('_', '-')} {shlex.quote(str(stored))}"
             raise BertsmithError(
-                f"{root}: its passages were embedded with {option} {shlex.quote(str(stored))};"
-                " use --re-embed to change that"
+                f"{root}: its passages were embedded with {setting(name, stored, option)};"
+                f" use {setting('re_embed', True)} to change that"
             )
     if settings.query_prompt is not None:
         encoder.prompts = settings.query_prompt, encoder.prompts[1]

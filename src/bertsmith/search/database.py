@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.files import cause, one_line
 from bertsmith.foreign import read_json
 
@@ -27,13 +27,10 @@ def current(root: Path) -> Path:
         if root.exists() and not root.is_dir():
             raise BertsmithError(f"{root}: is a file, and an index is a folder")
         if root.is_dir() and not is_leftover(root):
-            raise BertsmithError(
-                f"{root}: is no index; `bertsmith index {shlex.quote(str(root))} --out INDEX` "
-                "builds one of its files"
-            )
+            build = _building(root, "INDEX")
+            raise BertsmithError(f"{root}: is no index; `{build}` builds one of its files")
         what = "is no index" if root.exists() else "no such index"
-        command = f"bertsmith index FOLDER --out {shlex.quote(str(root))}"
-        raise BertsmithError(f"{root}: {what}; `{command}` builds one")
+        raise BertsmithError(f"{root}: {what}; `{_building('FOLDER', root)}` builds one")
     return root / pointed(root)
 
 
@@ -145,4 +142,10 @@ def damaged(path: Path, why: str) -> BertsmithError:
 
 
 def _way_out(root: Path) -> str:
-    return f"remove {root} and build it again: bertsmith index FOLDER --out {root}"
+    return f"remove {root} and build it again: {_building('FOLDER', root)}"
+
+
+def _building(folder: Path | str, index: Path | str) -> str:
+    """How to build an index of a folder, in Python or on the command line."""
+    words = shlex.join(["bertsmith", "index", str(folder), "--out", str(index)])
+    return setting(f"Index.create({str(index)!r}).update([{str(folder)!r}])", option=words)

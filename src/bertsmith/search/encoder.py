@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.ledger import Ledger
 
 if TYPE_CHECKING:  # what imports PyTorch is imported when a model is needed
@@ -117,7 +117,7 @@ class TextEncoder:
         if count:
             ledger.note(
                 f"passages of more than {self.stamp['max_length']} tokens, read in several windows"
-                " (--long cut reads only their beginning, which is faster)",
+                " (`long` set to cut reads only their beginning, which is faster)",
                 count,
             )
 
@@ -142,7 +142,8 @@ def encoder_of(
 
 def another_model(path: Path, stamp: Mapping[str, Any], name: str) -> BertsmithError:
     """Return the error for a model other than the one that embedded the index."""
+    command = f"bertsmith index --out {path} --model {name} --re-embed"
     return BertsmithError(
         f"{path}: its vectors were computed with {stamp['name']}; {name} is another model (or its"
-        f" files changed). To change it: bertsmith index --out {path} --model {name} --re-embed"
+        f" files changed). To change it: {setting('re_embed', True, command)}"
     )

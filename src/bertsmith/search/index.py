@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.ledger import Ledger
 from bertsmith.numbers import real_number, whole_number
 from bertsmith.search import build
@@ -326,9 +326,10 @@ class Index:
                 self._failure = state, str(error)
         if not isinstance(error, DamagedSegmentError):
             return error
+        update = setting("Index.update()", option=f"bertsmith index --out {self.path}")
+        keywords = setting("mode", "keywords", "search --keywords")
         return BertsmithError(
-            f"{error}; bertsmith index --out {self.path} rebuilds it from the text, and"
-            " search --keywords needs no vectors"
+            f"{error}; {update} rebuilds it from the text, and {keywords} needs no vectors"
         )
 
     def _rankings(
@@ -389,8 +390,9 @@ class Index:
     def _vectors(self) -> VectorTable:
         """Return the vectors of the current state."""
         if not self._stamp():
+            keywords = setting("mode", "keywords", "--keywords")
             raise BertsmithError(
-                f"{self.path}: was built without vectors; search it with --keywords, or build it"
+                f"{self.path}: was built without vectors; search it with {keywords}, or build it"
                 " again with a model"
             )
         if self._table is None or self._table.generation != self._store.generation():

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.folders import files_hash
 from bertsmith.foreign import read_json
 from bertsmith.ledger import Ledger
@@ -55,9 +55,10 @@ class IndexModel:
             try:
                 encoder = encoder_of(stamp, name, self.device, self.dtype)
             except BertsmithError as error:
+                keywords = setting("mode", "keywords", "--keywords")
                 raise BertsmithError(
                     f"{self.path}: its model cannot be opened ({error}); say where it is with"
-                    " --model, or search with --keywords"
+                    f" {setting('model')}, or search with {keywords}"
                 ) from error
             self.check(stamp, encoder, name)
             encoder.ledger = self.ledger

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, setting
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.opening import open_model
 from bertsmith.infer.states import hidden_states
@@ -112,10 +112,11 @@ def answers(
     """Return the best extractive answers from the passages of a search, with locations."""
     loaded = _opened(model, device)
     if "answer" not in loaded.model.heads:
-        raise BertsmithError(
-            "answers need a model that was fine-tuned for answering:"
-            " bertsmith finetune MODEL TRAIN.json --task answering --out FOLDER"
+        finetune = setting(
+            "finetune(MODEL, 'TRAIN.json', task='answering')",
+            option="bertsmith finetune MODEL TRAIN.json --task answering --out FOLDER",
         )
+        raise BertsmithError(f"answers need a model that was fine-tuned for answering: {finetune}")
     chosen = [hit for hit in hits if hit.text.strip()]
     if not chosen or not question.strip():
         return []

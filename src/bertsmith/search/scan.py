@@ -106,7 +106,7 @@ def _walk(
             unread[key] = f"cannot be read ({cause(error)})"
 
     last = [(what, str(root), patterns(lines)) for what, lines in DEFAULTS.items()]
-    last += [("files and folders of --exclude", str(root), patterns(own.get("exclude", [])))]
+    last += [("files and folders of `exclude`", str(root), patterns(own.get("exclude", [])))]
     include = patterns(own.get("include", []))
     rules = {str(root): _rules_above(root)}
     empty = True
@@ -124,7 +124,7 @@ def _walk(
             reason = left_out(path, [*inherited, *last])
             if reason is None and include and not name.endswith(os.sep):
                 if not include.match_file(_below(path, str(root))):
-                    reason = "files that --include does not name"
+                    reason = "files that `include` does not name"
             if reason is not None:
                 empty = False
                 ledger.note(f"{reason}, left out")

@@ -151,8 +151,8 @@ class Updater:
         for path, reason in unread.items():
             kept = sum(under(key, path) for key in former)
             if kept:
-                reason += f"; what the index has of it is kept (files: {kept:,}); --drop removes"
-                reason += " it, --move OLD NEW follows a folder that was moved"
+                reason += f"; what the index has of it is kept (files: {kept:,}): drop it from the"
+                reason += " index, or move it to the folder's new place"
             if kept or "cannot be read" in reason:
                 self.update.problems.append({"file": path, "reason": reason})
 
