@@ -259,7 +259,7 @@ def test_another_model_is_refused(index: Index, folder: Path, encoder: HashedWor
     other = HashedWords("another one")
     with pytest.raises(BertsmithError, match=r"another model.*re_embed=True") as refused:
         Index(index.path, model=other)
-    assert refused.value.for_command_line().endswith("--model another one --re-embed")
+    assert refused.value.for_command_line().endswith("--model hashed-words --re-embed")
     before = current(index.path)
     update_folders(index.path, [], BuildSettings(encoder=other), re_embed=True)
     assert current(index.path) != before
