@@ -45,7 +45,7 @@ def test_an_empty_folder_keeps_its_files(index: Index, folder: Path) -> None:
     result = index.update()
     assert result.removed == 0
     assert "is its disk mounted?" in result.problems[0]["reason"]
-    assert "--drop" in result.problems[0]["reason"]
+    assert "drop it from the index, or move it" in result.problems[0]["reason"]
     assert names(index) == before
     assert index.drop(folder).removed == len(before)
     assert index.update().problems == []
@@ -176,7 +176,7 @@ def test_patterns_are_kept_with_their_folder(tmp_path: Path) -> None:
         write(source, drafts__e_dot_md="five", f_dot_md="six")
         index.update()
         assert names(index) == {"a.md", "f.md"}
-        assert "files and folders of --exclude, left out: 2" in index.ledger.lines()
+        assert "files and folders of `exclude`, left out: 2" in index.ledger.lines()
         index.update(exclude=["!*.key"])
         assert names(index) == {"a.md", "b.csv", "c.md", "d.key", "e.md", "f.md"}
         index.update(exclude=[""], include=["*.md"])
