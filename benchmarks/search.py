@@ -133,9 +133,11 @@ def rate(job: str, place: Path) -> dict[str, Any]:
     """Passages a second, by bertsmith or by sentence-transformers."""
     texts = json.loads((place / "texts.json").read_text())
     if job == "ours":
-        from bertsmith.search.encoder import TextEncoder
+        from bertsmith.search.encoder import TextEncoder, search_prompts
 
-        encoder = TextEncoder(options.rate_model, "cpu", options.dtype)
+        encoder = TextEncoder(
+            options.rate_model, "cpu", options.dtype, prompts=search_prompts(options.rate_model)
+        )
         encoder.embed(texts[:8])
         begin = time.perf_counter()
         encoder.embed(texts)

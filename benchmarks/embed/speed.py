@@ -45,9 +45,11 @@ def options() -> argparse.Namespace:
 def index(rows: list[dict[str, Any]], model: str, precision: str) -> None:
     """Index documents with a model that is loaded already."""
     from bertsmith.search.build import BuildSettings, add_documents
-    from bertsmith.search.encoder import TextEncoder
+    from bertsmith.search.encoder import TextEncoder, search_prompts
 
-    encoder = ENCODERS.setdefault((model, precision), TextEncoder(model, "cpu", precision))
+    encoder = ENCODERS.setdefault(
+        (model, precision), TextEncoder(model, "cpu", precision, prompts=search_prompts(model))
+    )
     settings = BuildSettings(encoder=encoder, passage_size=SIZE, overlap=0)
     with tempfile.TemporaryDirectory() as folder:
         add_documents(Path(folder) / "index", rows, settings)

@@ -20,6 +20,7 @@ class HashedWords(TextEncoder):
 
     def __init__(self, hash: str = "hashed words") -> None:
         self.name, self.hash, self.calls = "hashed-words", hash, 0
+        self.long, self.prompts, self.width = "window", (None, None), None
 
     @property
     def dimension(self) -> int:

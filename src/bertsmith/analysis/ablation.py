@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertsmith.analysis.maps import Floats, by_layer, head_counts
+from bertsmith.analysis.maps import Floats, by_layer, check_heads, head_counts
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError, setting
 from bertsmith.infer.loaded import LoadedModel
@@ -134,9 +134,7 @@ def ablated(
     """
     encoder, counts = bert.model.encoder, head_counts(bert)
     gone, left_out = sorted(set(heads)), sorted(set(layers))
-    for layer, head in gone:
-        if not (0 <= layer < len(counts) and 0 <= head < counts[layer]):
-            raise BertsmithError(f"layer {layer} has no head {head}")
+    check_heads(bert, gone)
     for layer in left_out:
         if not 0 <= layer < len(counts):
             raise BertsmithError(f"no layer {layer}: layers are numbered 0 to {len(counts) - 1}")

@@ -219,38 +219,38 @@ class DependencyScores:
     """
 
     def __init__(self, heads: Sequence[int], inputs: Sequence[HeadInput]) -> None:
-        frequencies = Counter(
-            relation for one in inputs if one.parsed is not None for relation in self.gold(one)[2]
-        )
+        parsed = [one for one in inputs if one.parsed is not None]
+        frequencies = Counter(relation for one in parsed for _, _, relation in self.gold(one))
         self.names = sorted(frequencies)
         self.counts = torch.tensor([frequencies[name] for name in self.names], dtype=torch.float64)
         self.heads = heads  # how many each layer has
         self.hits = torch.zeros(2, sum(heads), len(self.names), dtype=torch.float64)
         self.fixed = torch.zeros(len(OFFSETS), len(self.names), dtype=torch.float64)
-        for one in inputs:
-            if one.parsed is not None:
-                self._offsets(one)
+        for one in parsed:
+            for place, head, relation in self.gold(one):
+                if head - place in OFFSETS:
+                    self.fixed[OFFSETS.index(head - place), self.names.index(relation)] += 1
 
     @staticmethod
-    def gold(one: HeadInput) -> tuple[list[int], list[int], list[str]]:
-        """Return the words that have a head and tokens: their positions, heads and relations."""
+    def gold(one: HeadInput) -> list[tuple[int, int, str]]:
+        """Return the words that have a head and tokens: position, head and relation of each."""
         assert one.parsed is not None
         assert one.words is not None
         there = set(one.words) - {-1}
-        rows = [
+        return [
             (place, head, relation)
             for place, (head, relation) in enumerate(
                 zip(one.parsed.heads, one.parsed.relations, strict=True)
             )
             if place in there and head in there
         ]
-        return [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
 
     def see(self, weights: Tensor, one: HeadInput) -> None:
         """Count the correct predictions of every head in one sentence: (L * H, n, n)."""
-        places, heads, relations = self.gold(one)
-        if not places:
+        gold = self.gold(one)
+        if not gold:
             return
+        places, heads, relations = zip(*gold, strict=True)
         assert one.parsed is not None
         assert one.words is not None
         rows = torch.tensor([place for place, word in enumerate(one.words) if word >= 0])
@@ -270,11 +270,6 @@ class DependencyScores:
         for direction, table in enumerate((between, between.mT)):
             hit = (table[:, asked].argmax(-1) == right).double()  # (maps, words that have a head)
             self.hits[direction].index_add_(1, kind, hit)
-
-    def _offsets(self, one: HeadInput) -> None:
-        for place, head, relation in zip(*self.gold(one), strict=True):
-            if head - place in OFFSETS:
-                self.fixed[OFFSETS.index(head - place), self.names.index(relation)] += 1
 
     def relations(self) -> dict[str, Relation]:
         """Return the best head for each relation, the most frequent relation first."""

@@ -2,7 +2,7 @@
 
 import ctypes
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,6 +49,14 @@ def head_counts(bert: LoadedModel) -> list[int]:
     """How many heads each layer has: after pruning they may differ."""
     config = bert.checkpoint.config
     return [config.kept[block] if config.kept else config.attention_heads for block in config.plan]
+
+
+def check_heads(bert: LoadedModel, heads: Iterable[tuple[int, int]]) -> None:
+    """Refuse heads (layer, head) that the model does not have."""
+    counts = head_counts(bert)
+    for layer, head in heads:
+        if not (0 <= layer < len(counts) and 0 <= head < counts[layer]):
+            raise BertsmithError(f"layer {layer} has no head {head}")
 
 
 def by_layer(values: Tensor, heads: Sequence[int]) -> Floats:

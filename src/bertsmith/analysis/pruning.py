@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.analysis.ablation import block_heads
-from bertsmith.analysis.maps import head_counts
+from bertsmith.analysis.maps import check_heads, head_counts
 from bertsmith.checkpoint import Checkpoint
 from bertsmith.checkpoint.assemble import assemble, substitute
 from bertsmith.checkpoint.names import Translation
@@ -85,13 +85,12 @@ def least(table: Any, count: int, counts: Iterable[int]) -> list[tuple[int, int]
 
 def _by_block(bert: LoadedModel, heads: Iterable[tuple[int, int]]) -> dict[int, set[int]]:
     """The heads that go, by block. Where layers share a block, it loses a head for all."""
-    counts, plan = head_counts(bert), bert.model.encoder.plan
+    heads, plan = list(heads), bert.model.encoder.plan
+    check_heads(bert, heads)
     gone: dict[int, set[int]] = {}
     for layer, head in heads:
-        if not (0 <= layer < len(counts) and 0 <= head < counts[layer]):
-            raise BertsmithError(f"layer {layer} has no head {head}")
         gone.setdefault(plan[layer][0], set()).add(head)
-    for layer, count in enumerate(counts):
+    for layer, count in enumerate(head_counts(bert)):
         if len(gone.get(plan[layer][0], ())) == count:
             raise BertsmithError(f"layer {layer} would lose all its heads: keep at least one")
     return gone

@@ -102,9 +102,7 @@ def adapt(
     written to `out`, and with `replace` the index is embedded with it. Judged queries decide where
     they are given.
     """
-    settings, start = picked(AdaptationSettings, given), time.monotonic()
-    if given:
-        raise BertsmithError(f"unknown setting {next(iter(given))!r}")
+    settings, start = picked(AdaptationSettings, given, only=True), time.monotonic()
     if (queries is None) != (judgements is None):
         raise BertsmithError("queries and judgements go together: give both or neither")
     target = Path(out) if out is not None else Path(f"{Path(path)}-model")
@@ -146,7 +144,9 @@ def adapt(
             proofs.append(_proof("judged queries", old, new))
         gained = proofs[-1].gained
         if gained:
-            replace_directory(target, partial(_copy, model), settings.overwrite)
+            replace_directory(
+                target, partial(shutil.copytree, model, dirs_exist_ok=True), settings.overwrite
+            )
         if gained and settings.replace:
             say("embedding the index with the adapted model")
             weights = index.weights
@@ -160,10 +160,6 @@ def adapt(
         gained and settings.replace,
         round(time.monotonic() - start, 1),
     )
-
-
-def _copy(source: Path, target: Path) -> None:
-    shutil.copytree(source, target, dirs_exist_ok=True)
 
 
 def _seconds_to_embed(index: Index, texts: list[str]) -> float:

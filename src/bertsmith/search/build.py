@@ -19,6 +19,7 @@ from bertsmith.search.database import (
     FORMAT,
     POINTER,
     connect,
+    current,
     damage_named,
     is_index,
     is_leftover,
@@ -27,12 +28,18 @@ from bertsmith.search.database import (
     remove_folder,
 )
 from bertsmith.search.documents import HALVES
-from bertsmith.search.encoder import DEFAULT_MODEL, TextEncoder, another_model, encoder_of
+from bertsmith.search.encoder import (
+    DEFAULT_MODEL,
+    TextEncoder,
+    another_model,
+    encoder_of,
+    search_prompts,
+)
 from bertsmith.search.formats import ParsedDocument
 from bertsmith.search.passages import Chunking
 from bertsmith.search.scan import resolved_roots, text_key, under
 from bertsmith.search.segments import DTYPES
-from bertsmith.search.store import Store
+from bertsmith.search.store import Store, StoredFile
 from bertsmith.search.update import ADDED, IndexUpdate, Report, Updater, silent
 from bertsmith.settings.search import IndexSettings
 
@@ -64,12 +71,11 @@ def update_folders(
     `re_embed` recomputes all vectors, with another model or passage size; the old ones stay
     in use until the new ones are complete.
     """
-    notes = ledger or Ledger()
     if not folders and not is_index(root):
         raise BertsmithError(f"{root}: there is no index yet: name the folders to index")
     roots = resolved_roots(folders)
-    with writer(root), opened(root, settings, re_embed) as (store, encoder):
-        missing: list[Path] = []
+    with updating(root, settings, ledger, report, re_embed) as updater:
+        store, missing = updater.store, list[Path]()
         if not roots:
             stored = [Path(root) for root in store.meta().get("roots", [])]
             missing = [root for root in stored if not root.exists()]
@@ -85,10 +91,9 @@ def update_folders(
                     f"{gone}: no such file or folder; if it was moved: {move}, and {drop} removes"
                     " its files"
                 )
-        patterns = _patterns(store, roots, settings)
-        update = Updater(store, encoder, notes, report).folders(roots, patterns, missing)
-        if encoder is not None:
-            encoder.note_windows(notes)
+        update = updater.folders(roots, _patterns(store, roots, settings), missing)
+        if updater.encoder is not None:
+            updater.encoder.note_windows(updater.ledger)
         return update
 
 
@@ -118,12 +123,12 @@ def move_folder(root: Path, old: str | Path, new: str | Path) -> IndexUpdate:
         roots = [moved(path) for path in meta.get("roots", [])]
         if not any(under(text_key(target), path) for path in roots):
             roots.append(text_key(target))
-        for number, path in _files_below(store, source):
-            values = (moved(path), number)
-            if store.database.execute("SELECT 1 FROM files WHERE path = ?", values[:1]).fetchone():
-                store.remove_file(number)  # the new folder was indexed too
+        for file in _files_below(store, source):
+            if store.file(moved(file.path)):
+                store.remove_file(file.id)  # the new folder was indexed too
                 update.removed += 1
             else:
+                values = (moved(file.path), file.id)
                 store.database.execute("UPDATE files SET path = ? WHERE id = ?", values)
                 update.moved += 1
         patterns = {moved(path): value for path, value in meta.get("patterns", {}).items()}
@@ -135,18 +140,17 @@ def drop_folder(root: Path, folder: str | Path) -> IndexUpdate:
     """Remove a folder from an index, with its files."""
     with stored_settings(root) as store:
         path, update = _full_path(store, folder), IndexUpdate()
-        for number, _ in _files_below(store, path):
-            store.remove_file(number)
+        for file in _files_below(store, path):
+            store.remove_file(file.id)
             update.removed += 1
         roots = store.meta().get("roots", [])
         store.set_meta(roots=[one for one in roots if not under(one, path)])
     return update
 
 
-def _files_below(store: Store, folder: Path) -> list[tuple[int, str]]:
+def _files_below(store: Store, folder: Path) -> list[StoredFile]:
     """The files of a folder; an error if the index has none and was not built from it."""
-    rows = store.database.execute("SELECT id, path FROM files WHERE kind != ?", (ADDED,)).fetchall()
-    below = [(number, path) for number, path in rows if under(path, folder)]
+    below = [file for file in store.files("kind != ?", ADDED) if under(file.path, folder)]
     roots = store.meta().get("roots", [])
     if not below and not any(under(root, folder) for root in roots):
         raise BertsmithError(
@@ -180,20 +184,20 @@ def add_documents(
     root: Path, documents: Iterable[str | Mapping[str, Any]], settings: BuildSettings
 ) -> IndexUpdate:
     """Add documents that are not files."""
-    with writer(root), opened(root, settings) as (store, encoder):
-        return Updater(store, encoder, Ledger()).documents(map(_document, documents))
+    with updating(root, settings) as updater:
+        return updater.documents(map(_document, documents))
 
 
 def re_embed(root: Path, settings: BuildSettings, report: Report = silent) -> IndexUpdate:
     """Embed all passages again, without reading the folders that they are from."""
-    with writer(root), opened(root, settings, re_embed=True) as (store, encoder):
-        return Updater(store, encoder, Ledger(), report).documents(())
+    with updating(root, settings, report=report, re_embed=True) as updater:
+        return updater.documents(())
 
 
 def remove_documents(root: Path, names: Sequence[str], settings: BuildSettings) -> IndexUpdate:
     """Remove documents and files from the index."""
-    with writer(root), opened(root, settings) as (store, encoder):
-        return Updater(store, encoder, Ledger()).remove(names)
+    with updating(root, settings) as updater:
+        return updater.remove(names)
 
 
 def _document(value: str | Mapping[str, Any]) -> tuple[str, ParsedDocument]:
@@ -248,61 +252,66 @@ def _found_again(root: Path) -> str:
 
 
 @contextmanager
-def opened(
-    root: Path, settings: BuildSettings, re_embed: bool = False
-) -> Iterator[tuple[Store, TextEncoder | None]]:
-    """Yield the store to write and its model; a new or copied store becomes current at the end."""
+def updating(
+    root: Path,
+    settings: BuildSettings,
+    ledger: Ledger | None = None,
+    report: Report = silent,
+    re_embed: bool = False,
+) -> Iterator[Updater]:
+    """Hold the writer's lock and yield an updater; a copied store becomes current at the end."""
+    with writer(root):
+        store, encoder = _opened(root, settings, re_embed)
+        try:
+            yield Updater(store, encoder, ledger or Ledger(), report)
+            if store.folder != current(root):
+                store.switch()
+        finally:
+            store.close()
+
+
+def _opened(
+    root: Path, settings: BuildSettings, re_embed: bool
+) -> tuple[Store, TextEncoder | None]:
+    """The store to write and its model: a new one, the current one, or a copy without vectors."""
     if settings.dtype is not None and settings.dtype not in DTYPES:
         raise BertsmithError(f"unknown dtype {settings.dtype!r}; known: {', '.join(DTYPES)}")
     if not is_index(root):
-        store, encoder = _created(root, settings)
+        encoder = _new_encoder(settings, {})
+        stamp = _stamp(encoder, settings.chunking(), settings.dtype or "float32")
+        store = Store.create(root, stamp)
         store.switch()  # now, so that a first run that is killed can be resumed
-        fresh = False
-    else:
-        store = Store.open(root, write=True)
-        try:
-            if re_embed:
-                store, encoder = _copied(store, settings)
-            else:
-                encoder = _fitting(root, store, settings)
-        except BaseException:
-            store.close()
-            raise
-        fresh = re_embed
+        return store, encoder
+    store = Store.open(root, write=True)
     try:
-        yield store, encoder
-        if fresh:
-            store.switch()
-    finally:
+        return _copied(store, settings) if re_embed else (store, _fitting(root, store, settings))
+    except BaseException:
         store.close()
+        raise
 
 
-def _created(root: Path, settings: BuildSettings) -> tuple[Store, TextEncoder | None]:
-    encoder = settings.encoder
-    if encoder is None and not settings.keywords_only:
-        encoder = _load(settings, settings.model or DEFAULT_MODEL, {})
-    return Store.create(root, _stamp(encoder, settings.chunking(), settings)), encoder
-
-
-def _stamp(
-    encoder: TextEncoder | None, chunking: Chunking, settings: BuildSettings
-) -> dict[str, Any]:
+def _stamp(encoder: TextEncoder | None, chunking: Chunking, dtype: str) -> dict[str, Any]:
     return {
         "model": encoder.stamp if encoder else None,
         "chunking": asdict(chunking),
-        "dtype": settings.dtype or "float32",
+        "dtype": dtype,
     }
 
 
-def _load(settings: BuildSettings, name: str | Path, stamp: Mapping[str, Any]) -> TextEncoder:
-    """Load a model for new vectors; `stamp` has the settings of the old ones."""
+def _new_encoder(settings: BuildSettings, stamp: Mapping[str, Any]) -> TextEncoder | None:
+    """The model for new vectors, if there are to be any; `stamp` describes that of the old ones."""
+    if settings.encoder is not None or settings.keywords_only:
+        return settings.encoder
+    name = settings.model or stamp.get("name") or DEFAULT_MODEL
     long = settings.long or stamp.get("long", "window")
     query, document, width = settings.query_prompt, settings.document_prompt, settings.width
     if settings.model is None:  # the same model: prompts that were given by hand are kept
         query = stamp.get("query_prompt") if query is None else query
         document = stamp.get("document_prompt") if document is None else document
         width = stamp.get("width") if width is None else width
-    return TextEncoder(name, settings.device, settings.precision, long, (query, document), width)
+    own_query, own_document = search_prompts(name)
+    prompts = own_query if query is None else query, own_document if document is None else document
+    return TextEncoder(name, settings.device, settings.precision, long, prompts, width)
 
 
 def _fitting(root: Path, store: Store, settings: BuildSettings) -> TextEncoder | None:
@@ -343,7 +352,6 @@ def _fitting(root: Path, store: Store, settings: BuildSettings) -> TextEncoder |
                 f" use {setting('re_embed', True)} to change that"
             )
     if settings.query_prompt is not None:
-        encoder.prompts = settings.query_prompt, encoder.prompts[1]
         with store.transaction():
             store.set_meta(model={**stamp, "query_prompt": settings.query_prompt})
     return encoder
@@ -352,10 +360,7 @@ def _fitting(root: Path, store: Store, settings: BuildSettings) -> TextEncoder |
 def _copied(store: Store, settings: BuildSettings) -> tuple[Store, TextEncoder | None]:
     """Copy the database without vectors into a new folder; the old one is kept."""
     meta = store.meta()
-    stamp = meta["model"] or {}
-    encoder = settings.encoder
-    if encoder is None and not settings.keywords_only:
-        encoder = _load(settings, settings.model or stamp.get("name") or DEFAULT_MODEL, stamp)
+    encoder = _new_encoder(settings, meta["model"] or {})
     chunking = settings.chunking(meta["chunking"])
     folder = store.root / os.urandom(4).hex()
     with writing(store.root):
@@ -372,9 +377,8 @@ def _copied(store: Store, settings: BuildSettings) -> tuple[Store, TextEncoder |
         copy.database.execute("DELETE FROM pending")
         copy.database.execute("DELETE FROM segments")
         changed = asdict(chunking) != meta["chunking"]
-        copy.set_meta(**{**_stamp(encoder, chunking, settings), "roots": meta.get("roots", [])})
-        if settings.dtype is None:
-            copy.set_meta(dtype=meta["dtype"])
+        stamp = _stamp(encoder, chunking, settings.dtype or meta["dtype"])
+        copy.set_meta(**stamp, roots=meta.get("roots", []))
         if changed:  # files are read again; added documents are rebuilt from their passages
             copy.database.execute(
                 "UPDATE files SET modified = -1, sha256 = '' WHERE kind != ?", (ADDED,)
@@ -386,16 +390,12 @@ def _copied(store: Store, settings: BuildSettings) -> tuple[Store, TextEncoder |
 
 def _cut_anew(store: Store, encoder: TextEncoder | None) -> None:
     """Split documents that were added from Python into passages of the new size."""
-    names = store.database.execute("SELECT id, path FROM files WHERE kind = ?", (ADDED,)).fetchall()
-
-    def documents() -> Iterator[tuple[str, ParsedDocument]]:
-        for number, name in names:
-            yield name, _whole(store.database, number, name)
-
+    files = store.files("kind = ?", ADDED)
+    documents = ((file.path, _whole(store.database, file.id, file.path)) for file in files)
     with store.transaction():
         store.database.execute("UPDATE files SET sha256 = '' WHERE kind = ?", (ADDED,))
     # Passages of files have no vectors yet; they get theirs when the files are split again.
-    Updater(store, encoder, Ledger()).documents(documents(), finish=False)
+    Updater(store, encoder, Ledger()).documents(documents, finish=False)
 
 
 def _whole(database: sqlite3.Connection, file: int, name: str) -> ParsedDocument:

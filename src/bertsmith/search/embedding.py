@@ -90,6 +90,10 @@ class PassageEmbedder:
         self.total, self.read, self.done = total, 0, 0
         self.show_progress()
 
+    def advance(self, length: int, end: int) -> None:
+        """Count text that was read; `end` is the count at the end of its file."""
+        self.read = min(self.read + length, end)
+
     def show_progress(self) -> None:
         """Report how much of the text is read and embedded."""
         waiting = sum(map(len, self.texts.values()))

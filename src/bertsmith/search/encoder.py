@@ -23,11 +23,11 @@ Prompts = tuple[str | None, str | None]  # before queries, before documents
 
 
 class TextEncoder:
-    """A model that turns texts into vectors of length 1; it is loaded when it is first needed."""
+    """A model that turns texts into vectors of length 1; it is loaded when it is first needed.
 
-    long = "window"  # texts beyond the model's maximum length: "window", or "cut" (truncate)
-    prompts: Prompts = (None, None)  # None: the model's default prompt
-    width: int | None = None  # elements of a vector that are kept; None: all
+    Texts beyond the model's maximum length are read in windows, or with `long="cut"` truncated.
+    `width` is the number of elements of a vector that are kept.
+    """
 
     def __init__(
         self,
@@ -37,21 +37,18 @@ class TextEncoder:
         long: str = "window",
         prompts: Prompts = (None, None),
         width: int | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
-        """Open a model; prompts that are None are its own."""
+        """Open a model; a prompt that is None is the model's default one."""
         if long not in LONG:
             raise BertsmithError(f"unknown way to read long passages {long!r}; known: window, cut")
-        from bertsmith.checkpoint import Sentence, locate, model_hash, read_sentence
+        from bertsmith.checkpoint import locate, model_hash
 
         directory = locate(name)
-        _, sentence = read_sentence(directory) or (directory, Sentence())
-        own = zip(prompts, sentence.search_prompts, strict=True)
-        query, document = (model if given is None else given for given, model in own)
-        self.prompts = query, document
         self.name = str(directory.resolve()) if Path(name).exists() else str(name)
         self.hash = model_hash(directory)  # of all files that determine the vectors
-        self.device, self.dtype, self.long, self.width = device, dtype, long, width
-        self.ledger: Ledger | None = None
+        self.device, self.dtype, self.ledger = device, dtype, ledger
+        self.long, self.prompts, self.width = long, prompts, width
 
     @cached_property
     def model(self) -> LoadedModel:
@@ -105,15 +102,18 @@ class TextEncoder:
         # Empty texts and overflows in half precision get a zero vector.
         return np.nan_to_num(vectors, nan=0.0, posinf=0.0, neginf=0.0)
 
+    @property
+    def _loaded(self) -> LoadedModel | None:
+        """The model, if it was needed already."""
+        return self.__dict__.get("model")
+
     def portion(self, inputs: int) -> int:
         """How many inputs are embedded at once, if it is so many on one device."""
-        model: LoadedModel | None = self.__dict__.get("model")  # not loaded before it is needed
-        return inputs if model is None else model.portion(inputs)
+        return inputs if self._loaded is None else self._loaded.portion(inputs)
 
     def note_windows(self, ledger: Ledger) -> None:
         """Count the passages that took several windows, and say how to save the time."""
-        model: LoadedModel | None = self.__dict__.get("model")  # not loaded if nothing was embedded
-        count = model.ledger.counts.pop(WINDOWED, 0) if model is not None else 0
+        count = 0 if self._loaded is None else self._loaded.ledger.counts.pop(WINDOWED, 0)
         if count:
             ledger.note(
                 f"passages of more than {self.stamp['max_length']} tokens, read in several windows"
@@ -122,22 +122,35 @@ class TextEncoder:
             )
 
 
+def search_prompts(name: str | Path) -> Prompts:
+    """The prompts that a model stores for queries and documents."""
+    from bertsmith.checkpoint import Sentence, locate, read_sentence
+
+    directory = locate(name)
+    _, sentence = read_sentence(directory) or (directory, Sentence())
+    return sentence.search_prompts
+
+
 def encoder_of(
     stamp: Mapping[str, Any],
     name: str | Path | None = None,
     device: str | None = None,
     dtype: str | None = None,
+    ledger: Ledger | None = None,
 ) -> TextEncoder:
     """The encoder of an index, with the settings of its vectors; `name` is its new location.
 
     An index of an earlier version has no prompts of its own, and uses the model's default prompt.
     """
-    encoder = TextEncoder(
-        str(name or stamp.get("name")), device, dtype, stamp.get("long", "window")
+    return TextEncoder(
+        str(name or stamp.get("name")),
+        device,
+        dtype,
+        stamp.get("long", "window"),
+        (stamp.get("query_prompt"), stamp.get("document_prompt")),
+        stamp.get("width"),
+        ledger,
     )
-    encoder.prompts = stamp.get("query_prompt"), stamp.get("document_prompt")
-    encoder.width = stamp.get("width")
-    return encoder
 
 
 def another_model(path: Path, stamp: Mapping[str, Any], name: str) -> BertsmithError:

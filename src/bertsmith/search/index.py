@@ -19,7 +19,7 @@ from bertsmith.search import build
 from bertsmith.search.database import DamagedIndexError, current
 from bertsmith.search.encoder import TextEncoder
 from bertsmith.search.filters import condition
-from bertsmith.search.fuse import Ids, Ranking, fuse
+from bertsmith.search.fuse import Ranking, fuse
 from bertsmith.search.hits import Hit, best_of_documents, distinct, hit_of
 from bertsmith.search.keywords import KeywordSearch, Query, parse
 from bertsmith.search.queries import IndexModel
@@ -263,9 +263,7 @@ class Index:
         model of the index) or a `Reranker`; further passages follow in their old order with their
         old scores. `highlight` marks the words that match.
         """
-        wanted = picked(SearchSettings, given)
-        if given:
-            raise BertsmithError(f"unknown setting {next(iter(given))!r}")
+        wanted = picked(SearchSettings, given, only=True)
         if not isinstance(query, str):
             raise BertsmithError(f"a query is a text, not a {type(query).__name__}")
         if mode not in MODES:
@@ -334,21 +332,17 @@ class Index:
 
     def _rankings(
         self, query: Query, mode: str, filters: tuple[str, list[Any]], depth: int
-    ) -> tuple[list[tuple[int, float]], list[tuple[int, float]]]:
+    ) -> tuple[Ranking, Ranking]:
         """The passages that match a query by keywords, and by vectors; empty if not of the mode."""
         allowed = self._keywords.allowed(query, *filters)
-        words: list[tuple[int, float]] = []
-        near: list[tuple[int, float]] = []
+        words: Ranking = []
+        near: Ranking = []
         without = mode == "hybrid" and not self._stamp()  # an index without vectors
         if mode != "vectors":
             words = self._keywords.ranking(query, depth, allowed)
-        if mode != "keywords" and not without:
-            near = self._nearest(query, depth, allowed)
+        if mode != "keywords" and not without and len(table := self._vectors()):
+            near = table.nearest(self.embed(query.text), depth, allowed)
         return words, near
-
-    def _nearest(self, query: Query, depth: int, allowed: Ids | None) -> list[tuple[int, float]]:
-        table = self._vectors()
-        return table.nearest(self.embed(query.text), depth, allowed) if len(table) else []
 
     def _hits(
         self,

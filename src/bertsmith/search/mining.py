@@ -49,9 +49,7 @@ def mine(
     teacher, its scores decide instead, and rows have them as `scores`: of positives, then of
     negatives. `finetune` reads such rows.
     """
-    how = picked(MiningSettings, given)
-    if given:
-        raise BertsmithError(f"unknown setting {next(iter(given))!r}")
+    how = picked(MiningSettings, given, only=True)
     if index.about["model"] is None and how.mode == "vectors":
         raise BertsmithError(f"{index.path}: was built without vectors: mine by keywords")
     teacher = None if how.teacher is None else _teacher(index, how.teacher)

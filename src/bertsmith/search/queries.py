@@ -15,13 +15,7 @@ from bertsmith.errors import BertsmithError, setting
 from bertsmith.folders import files_hash
 from bertsmith.foreign import read_json
 from bertsmith.ledger import Ledger
-from bertsmith.search.encoder import (
-    DEFAULT_MODEL,
-    TextEncoder,
-    Vectors,
-    another_model,
-    encoder_of,
-)
+from bertsmith.search.encoder import DEFAULT_MODEL, TextEncoder, Vectors, another_model, encoder_of
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "models" / DEFAULT_MODEL
 ERF = np.vectorize(math.erf, otypes=[np.float32])
@@ -53,7 +47,7 @@ class IndexModel:
         if self.encoder is None:
             name = str(self.place or stamp.get("name"))
             try:
-                encoder = encoder_of(stamp, name, self.device, self.dtype)
+                encoder = encoder_of(stamp, name, self.device, self.dtype, self.ledger)
             except BertsmithError as error:
                 keywords = setting("mode", "keywords", "--keywords")
                 raise BertsmithError(
@@ -61,7 +55,6 @@ class IndexModel:
                     f" {setting('model')}, or search with {keywords}"
                 ) from error
             self.check(stamp, encoder, name)
-            encoder.ledger = self.ledger
             self.encoder = encoder
         return self.encoder
 

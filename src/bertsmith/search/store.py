@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import one_line, sweep, sync, write_json, writing
@@ -84,6 +84,17 @@ class StoredPassage:
     start: int
     end: int
     text: str
+
+
+class StoredFile(NamedTuple):
+    """A file of the index, or a document that was added from Python."""
+
+    id: int
+    path: str
+    kind: str
+    size: int
+    modified: int
+    sha256: str
 
 
 def checksum(values: Sequence[Any]) -> int:
@@ -264,8 +275,8 @@ class Store:
         assert row.lastrowid is not None
         return row.lastrowid
 
-    def remove_file(self, file: int) -> int:
-        """Remove a file with its passages; returns the number of passages."""
+    def remove_file(self, file: int) -> None:
+        """Remove a file with its passages."""
         rows = self.database.execute(
             "SELECT id, title, heading, text FROM passages WHERE file = ?", (file,)
         ).fetchall()
@@ -279,7 +290,6 @@ class Store:
         )
         self.database.execute("DELETE FROM passages WHERE file = ?", (file,))
         self.database.execute("DELETE FROM files WHERE id = ?", (file,))
-        return len(rows)
 
     def add_passage(self, file: int, values: Sequence[Any], key: bytes) -> int:
         """Add a passage: document, title, heading, line, unit, start, end, text."""
@@ -353,6 +363,15 @@ class Store:
             "SELECT id, name, sha256, rows, dimension, dtype FROM segments ORDER BY id"
         )
         return [Segment(*row) for row in rows]
+
+    def files(self, condition: str = "1", *values: object) -> list[StoredFile]:
+        """The files that match a condition in SQL."""
+        sql = f"SELECT id, path, kind, size, modified, sha256 FROM files WHERE {condition}"
+        return [StoredFile(*row) for row in self.database.execute(sql, values)]
+
+    def file(self, path: str) -> StoredFile | None:
+        """The file of this path, if there is one."""
+        return next(iter(self.files("path = ?", path)), None)
 
     def count(self, table: str = "passages") -> int:
         """The number of passages, files or vectors."""

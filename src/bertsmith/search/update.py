@@ -8,25 +8,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import digest, open_bytes, reading
 from bertsmith.ledger import Ledger
-from bertsmith.search.documents import (
-    BINARY,
-    MINIFIED,
-    kind_of,
-    packed,
-    read_documents,
-)
+from bertsmith.search.documents import BINARY, MINIFIED, kind_of, packed, read_documents
 from bertsmith.search.embedding import PassageEmbedder
 from bertsmith.search.encoder import TextEncoder
 from bertsmith.search.encodings import is_text
 from bertsmith.search.formats import ParsedDocument
 from bertsmith.search.passages import READING, Chunking, Passage, cut, joined_text
 from bertsmith.search.scan import SourceFile, scan, text_key, under
-from bertsmith.search.store import Store, sweep_segments
+from bertsmith.search.store import Store, StoredFile, sweep_segments
 
 ADDED = "added"  # the kind of documents that were added from Python
 PACKING = 4  # characters to a byte of a compressed file, roughly
@@ -63,17 +57,6 @@ def silent(done: int, total: int, update: IndexUpdate) -> None:
     """Report nothing."""
 
 
-class StoredFile(NamedTuple):
-    """A file or document of the index."""
-
-    id: int
-    path: str
-    kind: str
-    size: int
-    modified: int
-    sha256: str
-
-
 class Updater:
     """Updates of a store by the process that holds its lock."""
 
@@ -96,8 +79,8 @@ class Updater:
     def folders(
         self,
         roots: Sequence[Path],
-        patterns: Mapping[str, Mapping[str, list[str]]] | None = None,
-        missing: Sequence[Path] = (),
+        patterns: Mapping[str, Mapping[str, list[str]]],
+        missing: Sequence[Path],
     ) -> IndexUpdate:
         """Update the index from folders: new, changed and removed files.
 
@@ -106,8 +89,8 @@ class Updater:
         checked, now = int(self.store.meta().get("checked", 0)), time.time_ns()
         with self._running():
             former = self._former_files()
-            self._remember(roots, patterns or {})  # now, so that a killed run can be resumed
-            files, unread = scan(roots, self.ledger, patterns or {})
+            self._remember(roots, patterns)  # now, so that a killed run can be resumed
+            files, unread = scan(roots, self.ledger, patterns)
             unread |= {text_key(path): "no such file or folder" for path in missing}
             self._report_unread(unread, list(former))
             work = [
@@ -119,7 +102,7 @@ class Updater:
                 for file in work:
                     end = self.vectors.read + _weight(file)
                     self._one_file(file, former.get(file.key), end)
-                    self.vectors.read = end
+                    self.vectors.advance(end, end)
                     self.vectors.show_progress()
                     end_of_file()
                 # Last, so that vectors of files that moved can be used again.
@@ -138,10 +121,7 @@ class Updater:
 
     def _former_files(self) -> dict[str, StoredFile]:
         """The files of the index; those that an earlier version read look changed."""
-        rows = self.store.database.execute(
-            "SELECT id, path, kind, size, modified, sha256 FROM files WHERE kind != ?", (ADDED,)
-        )
-        files = map(StoredFile._make, rows)
+        files = self.store.files("kind != ?", ADDED)
         if self.store.meta().get("reading") == READING:
             return {file.path: file for file in files}
         return {file.path: file._replace(modified=-1, sha256="") for file in files}
@@ -173,10 +153,10 @@ class Updater:
         """Report folders that are gone and whose files are also in the folders just read."""
         listed = map(Path, self.store.meta().get("roots", []))
         for gone in [path for path in listed if path not in roots and not path.exists()]:
-            rows = self.store.database.execute("SELECT path, sha256 FROM files").fetchall()
-            sums = {sha256 for path, sha256 in rows if under(path, gone)}
+            files = self.store.files()
+            sums = {file.sha256 for file in files if under(file.path, gone)}
             for root in roots:
-                copies = sum(sha256 in sums and under(path, root) for path, sha256 in rows)
+                copies = sum(file.sha256 in sums and under(file.path, root) for file in files)
                 if copies:
                     reason = f"no longer exists, and {root} holds copies (files: {copies:,}); if it"
                     reason += f" was moved: bertsmith index --out {self.store.root} --move {gone}"
@@ -191,7 +171,7 @@ class Updater:
                 raise BertsmithError(BINARY)
             with reading(file.path):
                 sha256 = digest(file.path)
-            added = self._stored(file.key) if former is None else None
+            added = self.store.file(file.key) if former is None else None
             if added is not None and added.kind == ADDED:
                 raise BertsmithError("a document of this id was added from Python")
             if former and former.sha256 == sha256:
@@ -252,7 +232,7 @@ class Updater:
             for name, document in documents:
                 content = f"{document.title}\0{document.text}".encode("utf-8", "replace")
                 sha256 = hashlib.sha256(content).hexdigest()
-                former = self._stored(name)
+                former = self.store.file(name)
                 if former and former.kind != ADDED:
                     raise BertsmithError(f"{name}: is the path of an indexed file, not an id")
                 if former and former.sha256 == sha256:
@@ -267,18 +247,12 @@ class Updater:
         """Remove files by path, or added documents by id."""
         with self._running(), self._portions():
             for name in names:
-                former = self._stored(name)
+                former = self.store.file(name)
                 if former is None:
                     raise BertsmithError(f"{name}: no such file or document in the index")
                 self.store.remove_file(former.id)
                 self.update.removed += 1
         return self.update
-
-    def _stored(self, path: str) -> StoredFile | None:
-        row = self.store.database.execute(
-            "SELECT id, path, kind, size, modified, sha256 FROM files WHERE path = ?", (path,)
-        ).fetchone()
-        return row and StoredFile._make(row)
 
     # -------------------------------------------------------------- passages
 
@@ -308,7 +282,7 @@ class Updater:
                     passage.text,
                 )
                 self.vectors.add(self.store.add_passage(file, cells, key), key, text)
-                self._count_read(passage, end)
+                self.vectors.advance(len(passage.text), end)
                 self.update.passages += 1
                 self.written += 1
         if former is None:
@@ -330,15 +304,12 @@ class Updater:
         for document in read_documents(file.path, Ledger()):
             for passage in cut(document, self.chunking):
                 text, key = _content(document, passage)
-                self._count_read(passage, end)
+                self.vectors.advance(len(passage.text), end)
                 if self.store.vector_of(key) is None:
                     self.vectors.want(key, text)
                 if self._late() or len(self.vectors.keys) >= COMMIT_PASSAGES:
                     self._commit(ahead=True)
         self._commit(ahead=True)
-
-    def _count_read(self, passage: Passage, end: int) -> None:
-        self.vectors.read = min(self.vectors.read + len(passage.text), end)
 
     # -------------------------------------------------------------- transactions
 

@@ -71,8 +71,11 @@ def taking(settings: type, usual: Any = ...) -> Callable[[Function], Function]:
     return wrap
 
 
-def picked(settings: type[Settings], given: dict[str, Any]) -> Settings:
-    """Take the settings of a class out of keyword arguments; choices and bounds are checked."""
+def picked(settings: type[Settings], given: dict[str, Any], *, only: bool = False) -> Settings:
+    """Take the settings of a class out of keyword arguments; choices and bounds are checked.
+
+    With `only`, any other keyword is an error.
+    """
     fields, kinds = declared(settings), get_type_hints(settings)
     values = {name: given.pop(name) for name in fields if name in given}
     for name, value in values.items():
@@ -86,4 +89,6 @@ def picked(settings: type[Settings], given: dict[str, Any]) -> Settings:
         bounds = {side: about[key] for key, side in (("ge", "low"), ("le", "high")) if key in about}
         if bounds and not (value is None and fields[name].default is None):
             real_number(value, name_of(settings, name), **bounds)
+    if only and given:
+        raise BertsmithError(f"unknown setting {next(iter(given))!r}")
     return settings(**values)
