@@ -88,8 +88,8 @@ def _check(spec: Spec) -> None:
     """Find what would stop a part later, before anything is trained."""
     trained = [name for name, part in spec.variants.items() if part.recipe]
     if trained and not spec.corpus:
-        corpus = setting("set corpus", option="give --data, or set corpus")
-        raise BertsmithError(f"no corpus to pre-train {trained[0]} on: {corpus} in the spec")
+        way_out = setting("set corpus", option="give --data, or set corpus")
+        raise BertsmithError(f"no corpus to pre-train {trained[0]} on: {way_out} in the spec")
     for name, part in spec.variants.items():
         try:
             if part.model:
