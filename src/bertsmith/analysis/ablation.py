@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bertsmith.analysis.maps import Floats, by_layer, check_heads, head_counts
 from bertsmith.batch import Batch
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import BUDGETS, packed
 from bertsmith.infer.windows import Window
@@ -259,7 +259,7 @@ def scores(bert: LoadedModel, dataset: Dataset[Any]) -> dict[str, float]:
 def material(bert: LoadedModel, dataset: Dataset[Any]) -> Material:
     """The examples of a file of classes, with the loss of telling them."""
     if dataset.task != CLASSIFICATION.name:
-        alone = setting("use one_by_one", option="add --alone")
+        alone = setting_name("use one_by_one", option="add --alone")
         raise BertsmithError(
             f"gradients rank heads for {CLASSIFICATION.name} only, not for {dataset.task}: {alone}"
         )

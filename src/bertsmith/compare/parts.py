@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.compare.spec import Spec
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import finite
 from bertsmith.store import WorkFolder, as_stored, differences, fingerprint
 
@@ -109,7 +109,7 @@ class PartStore(WorkFolder):
             what = f" ({changed[0][0]} differs)" if "made_of" in content and changed else ""
             raise BertsmithError(
                 f"{self.file(part.key)}: written with other settings, data or corpus{what}; choose"
-                f" another {setting('out')}, or remove it"
+                f" another {setting_name('out')}, or remove it"
             )
 
     def write(

@@ -21,7 +21,7 @@ from bertsmith.compare.spec import Spec
 from bertsmith.compare.tasks import finetune_settings
 from bertsmith.compare.work import PartRunner, PartStopped
 from bertsmith.corpus import Corpus
-from bertsmith.errors import BertsmithError, nearest, setting
+from bertsmith.errors import BertsmithError, nearest, setting_name
 from bertsmith.files import finite, write_json, write_text, writing
 from bertsmith.folders import check_output
 from bertsmith.settings import taking
@@ -88,7 +88,7 @@ def _check(spec: Spec) -> None:
     """Find what would stop a part later, before anything is trained."""
     trained = [name for name, part in spec.variants.items() if part.recipe]
     if trained and not spec.corpus:
-        way_out = setting("set corpus", option="give --data, or set corpus")
+        way_out = setting_name("set corpus", option="give --data, or set corpus")
         raise BertsmithError(f"no corpus to pre-train {trained[0]} on: {way_out} in the spec")
     for name, part in spec.variants.items():
         try:

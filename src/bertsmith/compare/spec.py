@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import Field, field_validator
 
-from bertsmith.errors import BertsmithError, nearest, setting
+from bertsmith.errors import BertsmithError, nearest, setting_name
 from bertsmith.train.recipe import (
     MOST_MINUTES,
     Recipe,
@@ -173,7 +173,7 @@ def load_spec(source: str | Path, changes: Iterable[str] = ()) -> Spec:
 
     `changes` are like "budget.tokens=1000000"; the value is TOML, or a string otherwise.
     """
-    names = setting("spec_names()", option="bertsmith compare --list")
+    names = setting_name("spec_names()", option="bertsmith compare --list")
     values = load_values(source, changes, SPECS, "spec", f"{names} lists them")
     return checked_spec(values, str(source))
 

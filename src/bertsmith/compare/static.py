@@ -12,7 +12,7 @@ from bertsmith.batch import Batch, Layout
 from bertsmith.checkpoint import create
 from bertsmith.checkpoint.checkpoint import configure
 from bertsmith.cpu import to_int8
-from bertsmith.errors import BertsmithError, nearest, setting
+from bertsmith.errors import BertsmithError, nearest, setting_name
 from bertsmith.families import Settings, family_of, preset, presets
 from bertsmith.model import Model, build
 from bertsmith.objectives import MaskedTokens, MultiObjective
@@ -50,7 +50,7 @@ def count_preset(name: str) -> Counts:
     """What a published size costs, without measuring speed."""
     if name not in presets():
         near = nearest(name, presets())
-        sizes = setting("presets()", option="--static")
+        sizes = setting_name("presets()", option="--static")
         raise BertsmithError(f"unknown size {name!r}{near}; {sizes} lists them")
     family = family_of(preset(name))
     pooler = ["pooler"] * any(entry.kind == "pooler" for entry in family.heads)

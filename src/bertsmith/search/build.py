@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import locked, sweep, sync, write_json, writing
 from bertsmith.ledger import Ledger
 from bertsmith.search.database import (
@@ -82,11 +82,11 @@ def update_folders(
             roots = [root for root in stored if root not in missing]
             if missing and not roots:
                 gone = str(missing[0])
-                move = setting(
+                move = setting_name(
                     f"Index.move({gone!r}, NEW)",
                     option=f"bertsmith index --out {root} --move {gone} NEW",
                 )
-                drop = setting(f"Index.drop({gone!r})", option=f"--drop {gone}")
+                drop = setting_name(f"Index.drop({gone!r})", option=f"--drop {gone}")
                 raise BertsmithError(
                     f"{gone}: no such file or folder; if it was moved: {move}, and {drop} removes"
                     " its files"
@@ -322,15 +322,15 @@ def _fitting(root: Path, store: Store, settings: BuildSettings) -> TextEncoder |
         size, overlap = meta["chunking"]["size"], meta["chunking"]["overlap"]
         raise BertsmithError(
             f"{root}: its passages have {size} characters, {overlap} of them shared; use"
-            f" {setting('re_embed', True)} to change that"
+            f" {setting_name('re_embed', True)} to change that"
         )
     if settings.dtype is not None and settings.dtype != meta["dtype"]:
-        again = setting("re_embed", True)
+        again = setting_name("re_embed", True)
         raise BertsmithError(f"{root}: its vectors are {meta['dtype']}; {again} changes that")
     stamp = meta["model"]
     if stamp is None:
         if settings.model is not None:
-            again = setting("re_embed", True)
+            again = setting_name("re_embed", True)
             raise BertsmithError(f"{root}: was built without vectors; {again} computes them")
         return None
     if settings.keywords_only:
@@ -348,8 +348,8 @@ def _fitting(root: Path, store: Store, settings: BuildSettings) -> TextEncoder |
         if getattr(settings, name) not in (None, stored):
             option = f"--{name.replace('_', '-')} {shlex.quote(str(stored))}"
             raise BertsmithError(
-                f"{root}: its passages were embedded with {setting(name, stored, option)};"
-                f" use {setting('re_embed', True)} to change that"
+                f"{root}: its passages were embedded with {setting_name(name, stored, option)};"
+                f" use {setting_name('re_embed', True)} to change that"
             )
     if settings.query_prompt is not None:
         with store.transaction():

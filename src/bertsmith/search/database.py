@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import cause, one_line
 from bertsmith.foreign import read_json
 
@@ -148,4 +148,4 @@ def _way_out(root: Path) -> str:
 def _building(folder: Path | str, index: Path | str) -> str:
     """How to build an index of a folder, in Python or on the command line."""
     words = shlex.join(["bertsmith", "index", str(folder), "--out", str(index)])
-    return setting(f"Index.create({str(index)!r}).update([{str(folder)!r}])", option=words)
+    return setting_name(f"Index.create({str(index)!r}).update([{str(folder)!r}])", option=words)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.ledger import Ledger
 
 if TYPE_CHECKING:  # what imports PyTorch is imported when a model is needed
@@ -158,5 +158,5 @@ def another_model(path: Path, stamp: Mapping[str, Any], name: str) -> BertsmithE
     command = f"bertsmith index --out {path} --model {name} --re-embed"
     return BertsmithError(
         f"{path}: its vectors were computed with {stamp['name']}; {name} is another model (or its"
-        f" files changed). To change it: {setting('re_embed', True, command)}"
+        f" files changed). To change it: {setting_name('re_embed', True, command)}"
     )

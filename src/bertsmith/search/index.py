@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.ledger import Ledger
 from bertsmith.numbers import real_number, whole_number
 from bertsmith.search import build
@@ -324,8 +324,8 @@ class Index:
                 self._failure = state, str(error)
         if not isinstance(error, DamagedSegmentError):
             return error
-        update = setting("Index.update()", option=f"bertsmith index --out {self.path}")
-        keywords = setting("mode", "keywords", "search --keywords")
+        update = setting_name("Index.update()", option=f"bertsmith index --out {self.path}")
+        keywords = setting_name("mode", "keywords", "search --keywords")
         return BertsmithError(
             f"{error}; {update} rebuilds it from the text, and {keywords} needs no vectors"
         )
@@ -384,7 +384,7 @@ class Index:
     def _vectors(self) -> VectorTable:
         """Return the vectors of the current state."""
         if not self._stamp():
-            keywords = setting("mode", "keywords", "--keywords")
+            keywords = setting_name("mode", "keywords", "--keywords")
             raise BertsmithError(
                 f"{self.path}: was built without vectors; search it with {keywords}, or build it"
                 " again with a model"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.search.evaluate import Judgements, document_name, judged_queries
 from bertsmith.search.fuse import fuse
 from bertsmith.search.index import FUSION, Index
@@ -164,7 +164,7 @@ def read_questions(path: Path) -> list[MiningQuestion]:
     if not all(isinstance(one, Related) for one in examples):
         raise BertsmithError(
             f"{path}: pairs with scores; mining needs queries with texts that answer them "
-            f"(columns anchor and positive), or queries with {setting('judgements')}"
+            f"(columns anchor and positive), or queries with {setting_name('judgements')}"
         )
     return [
         MiningQuestion(one.anchor, one.positives, one.texts[1 + len(one.positives) :])

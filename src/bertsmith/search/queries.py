@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.folders import files_hash
 from bertsmith.foreign import read_json
 from bertsmith.ledger import Ledger
@@ -49,10 +49,10 @@ class IndexModel:
             try:
                 encoder = encoder_of(stamp, name, self.device, self.dtype, self.ledger)
             except BertsmithError as error:
-                keywords = setting("mode", "keywords", "--keywords")
+                keywords = setting_name("mode", "keywords", "--keywords")
                 raise BertsmithError(
                     f"{self.path}: its model cannot be opened ({error}); say where it is with"
-                    f" {setting('model')}, or search with {keywords}"
+                    f" {setting_name('model')}, or search with {keywords}"
                 ) from error
             self.check(stamp, encoder, name)
             self.encoder = encoder

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.errors import BertsmithError, setting
+from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.opening import open_model
 from bertsmith.infer.states import hidden_states
@@ -112,8 +112,8 @@ def answers(
     """Return the best extractive answers from the passages of a search, with locations."""
     loaded = _opened(model, device)
     if "answer" not in loaded.model.heads:
-        finetune = setting(
-            "finetune(MODEL, 'TRAIN.json', task='answering')",
+        finetune = setting_name(
+            "finetune(MODEL, 'TRAIN.json')",
             option="bertsmith finetune MODEL TRAIN.json --task answering --out FOLDER",
         )
         raise BertsmithError(f"answers need a model that was fine-tuned for answering: {finetune}")
