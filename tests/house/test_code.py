@@ -17,6 +17,7 @@ from house.source import (
     name_of,
     room_of,
     shown,
+    tree_of,
 )
 
 FAMILIES = ["bert", "roberta", "albert", "distilbert", "electra", "deberta", "modernbert"]
@@ -207,6 +208,17 @@ def test_there_is_one_loop() -> None:
 
 def test_nothing_runs_a_strangers_code() -> None:
     assert complaints(unsafe) == []
+
+
+def test_python_names_no_option_of_the_command_line() -> None:
+    assert complaints(option_names) == []
+
+
+def test_no_two_classes_share_a_name() -> None:
+    files = {shown(path): tree_of(path) for path in sorted(HOUSE.rglob("*.py"))}
+    assert repeated_classes(files) == []
+    twice = {"a.py": ast.parse("class A: ..."), "b.py": ast.parse("class A: ...\nclass B: ...")}
+    assert repeated_classes(twice) == ["A: a.py, b.py"]
 
 
 def test_the_encoder_is_read_in_one_sitting() -> None:

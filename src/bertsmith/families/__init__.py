@@ -30,10 +30,11 @@ def family_of(settings: Settings) -> Family:
     for family in FAMILIES.values():
         if isinstance(kind, str) and kind in family.stems:
             return family
-    names = model_types()
-    near = nearest(str(kind), names) or "."
-    advice = f"Set {setting_name('family')} to one of: {', '.join(names)}"
-    raise BertsmithError(f"config.json: model_type {kind!r:.40} is not known{near} {advice}")
+    near = nearest(str(kind), model_types()) or "."
+    raise BertsmithError(
+        f"config.json: model_type {kind!r:.40} is not known{near} "
+        f"Set {setting_name('family')} to one of: {', '.join(model_types())}"
+    )
 
 
 def model_types() -> list[str]:

@@ -43,8 +43,10 @@ NAMES: Names = {
     "blocks.*.feedforward.down": LAYER + "mlp.fc2",
     "blocks.*.feedforward_norm": LAYER + "norm2",
 }
-NORM = {"transform.norm": "cls.predictions.transform.layer_norm"}
-MASKED_LM = replace(bert.MASKED_LM, names={**bert.MASKED_LM.names, **NORM})
+MASKED_LM = replace(
+    bert.MASKED_LM,
+    names={**bert.MASKED_LM.names, "transform.norm": "cls.predictions.transform.layer_norm"},
+)
 POOLER = "nomic_bert.pooler.dense"
 
 FAMILY = Family(

@@ -94,9 +94,9 @@ def attend(
     are copied.
     """
     chosen = kernel or choose(query, scores, layout.most, layout.full)
-    takes_joint = joint is not None and chosen in ("short", "relative")
-    inputs = (joint,) if takes_joint else (query, key, value)
-    return KERNELS[chosen](*inputs, layout, scores, dropout)
+    if joint is not None and chosen in ("short", "relative"):
+        return KERNELS[chosen](joint, layout, scores, dropout)
+    return KERNELS[chosen](query, key, value, layout, scores, dropout)
 
 
 def choose(query: Tensor, scores: Scores, most: int, full: bool = False) -> str:
@@ -107,11 +107,10 @@ def choose(query: Tensor, scores: Scores, most: int, full: bool = False) -> str:
     if query.device.type == "cpu":
         return "runs"
     if scores.bias is not None:
-        fits = scores.bias.levels is None and fits_relative(query)
-        return "relative" if fits else "grouped"
-    longer = "varlen" if fits_ragged(query) else "grouped"
+        return "relative" if scores.bias.levels is None and fits_relative(query) else "grouped"
     if full and fits_full(query, most, scores.window):
         return "full"
+    longer = "varlen" if fits_ragged(query) else "grouped"
     return "short" if fits_short(query, most) else longer
 
 

@@ -40,9 +40,11 @@ class PostNormBlock(Block):
         _, x = add_norm(
             x, mixed, self.attention.output, self.attention_dropout, self.attention_norm
         )
-        feedforward = self.feedforward
-        after = (feedforward.down, self.feedforward_dropout, self.feedforward_norm)
-        return add_norm(x, feedforward.inner(x), *after)[1]
+        return add_norm(
+            x,
+            self.feedforward.inner(x),
+            *(self.feedforward.down, self.feedforward_dropout, self.feedforward_norm),
+        )[1]
 
 
 class PreNormBlock(Block):

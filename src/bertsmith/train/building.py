@@ -422,8 +422,8 @@ def open_corpus(recipe: Recipe, split: str = "train") -> Corpus | Mixture:
     """The corpus that a recipe names, or its mixture; held-out text of those that have some."""
     folders = corpus_folders(recipe)
     if not folders:
-        both = "--data, or data.corpus in the recipe"
-        raise BertsmithError(f"no corpus: give {setting_name('data.corpus', option=both)}")
+        option = setting_name("data.corpus", option="--data")
+        raise BertsmithError(f"no corpus: give {option}, or set data.corpus in the recipe")
     if split != "train":
         folders = {
             folder: weight
