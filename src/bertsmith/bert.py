@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import torch
 
-from bertsmith.analysis import attention as look_at_attention
+from bertsmith.analysis import attention
 from bertsmith.analysis.attention import AttentionView
 from bertsmith.errors import BertsmithError
 from bertsmith.explorer import explorer as write_explorer
@@ -150,10 +150,10 @@ class Bert(Methods, LoadedModel):
         single = not isinstance(depth, Sequence)
         chosen: Any = [all_depths(self)[-1] if depth is None else depth] if single else depth
         many = [texts] if isinstance(texts, str) else listed_strings(texts)
-        found = list(hidden_states(self, many, chosen, pool, special))
+        rows = list(hidden_states(self, many, chosen, pool, special))
         if single:
-            found = [replace(one, vectors=one.vectors[0]) for one in found]
-        return found[0] if isinstance(texts, str) else found
+            rows = [replace(row, vectors=row.vectors[0]) for row in rows]
+        return rows[0] if isinstance(texts, str) else rows
 
     def attention(
         self,
@@ -164,7 +164,7 @@ class Bert(Methods, LoadedModel):
         heads: Sequence[int] | None = None,
     ) -> AttentionView:
         """Return attention weights: shown in notebooks, written by `.save("page.html")`."""
-        return look_at_attention(self, text, pair, layers=layers, heads=heads)
+        return attention(self, text, pair, layers=layers, heads=heads)
 
     def explorer(
         self,

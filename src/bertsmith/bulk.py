@@ -160,25 +160,12 @@ def run_folder(
     name = str(local.resolve()) if local.exists() else str(model)  # workers may be elsewhere
     work = FileWork(verb, name, loading, options, reading)
     _claim(out, work)
-    missing = [(one, out / one.relative_to(folder)) for one in sources]
-    missing = [(one, target) for one, target in missing if not target.exists()]
+    targets = [(source, out / source.relative_to(folder)) for source in sources]
+    missing = [(source, target) for source, target in targets if not target.exists()]
     if engine == "local":
         work, workers = _divided(work, workers, len(missing))
-    return _run(work, out, missing, len(sources), engine, workers, progress or (lambda *_: None))
-
-
-def _run(
-    work: FileWork,
-    out: Path,
-    missing: list[tuple[Path, Path]],
-    total: int,
-    engine: str,
-    workers: int | None,
-    progress: Progress,
-) -> FolderRun:
-    """Compute the missing files."""
     files = rows = 0
-    skipped, failed = total - len(missing), {}
+    skipped, failed = len(sources) - len(missing), {}
 
     def prepared() -> Any:
         for source, target in missing:
@@ -193,8 +180,9 @@ def _run(
                 failed[source] = answer["error"]
             else:
                 files, rows = files + 1, rows + answer["rows"]
-            done = skipped + files + len(failed)
-            progress("files", done, total, f"{done:,} of {total:,} files, {rows:,} rows")
+            if progress is not None:
+                done, total = skipped + files + len(failed), len(sources)
+                progress("files", done, total, f"{done:,} of {total:,} files, {rows:,} rows")
     return FolderRun(out, files, skipped, rows, failed)
 
 
@@ -214,11 +202,11 @@ def _sources(folder: Path, out: Path) -> list[Path]:
 
 
 def _claim(out: Path, work: FileWork) -> None:
-    """Record what the files of a folder are; refuse a folder with files of another run."""
+    """Record the model and options in the output folder; refuse one that has another record."""
     dtype, family = work.loading["dtype"], work.loading["family"]
     record = {"verb": work.verb, "model": work.model, "dtype": dtype, "family": family}
-    given = {key: value for key, value in work.options.items() if value is not None}
-    record |= {"options": given, "reading": work.reading}
+    options = {key: value for key, value in work.options.items() if value is not None}
+    record |= {"options": options, "reading": work.reading}
     if (out / RECORD).exists():
         stored = read_json(out / RECORD)
         for key, value in record.items():
@@ -238,13 +226,13 @@ def _claim(out: Path, work: FileWork) -> None:
 
 
 def _divided(work: FileWork, workers: int | None, files: int) -> tuple[FileWork, int]:
-    """Divide this machine among workers; 0: a single one is this process."""
+    """Divide the GPUs or cores of this machine among workers; 0 workers: use this process."""
     import torch
 
     device, count = work.loading.get("device"), torch.cuda.device_count()
     if device is None and count > 1:
-        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-        names = seen.split(",") if seen else [str(number) for number in range(count)]
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        names = visible.split(",") if visible else [str(number) for number in range(count)]
         return replace(work, gpus=tuple(names)), count if workers is None else workers
     if workers is None:
         on_cpu = device == "cpu" or (device is None and count == 0)

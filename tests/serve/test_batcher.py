@@ -17,6 +17,7 @@ from bertsmith.model import Hidden, Model
 from bertsmith.serve.batcher import Batcher, NotFinite, once
 from bertsmith.serve.errors import Overloaded, ServeError
 from bertsmith.tasks.embedding import embed
+from serve.live import in_event_loop
 
 
 def lengths_of(
@@ -53,25 +54,28 @@ def held(batcher: Batcher) -> Iterator[None]:
         yield
 
 
-def test_requests_share_batches_and_get_their_own_results(bert: Bert) -> None:
-    async def ask(batcher: Batcher) -> list[Any]:
+async def taken(batcher: Batcher) -> None:
+    """Wait until the worker has taken all jobs."""
+    while batcher.jobs:
+        await asyncio.sleep(0.001)
+
+
+@in_event_loop
+async def test_requests_share_batches_and_get_their_own_results(bert: Bert) -> None:
+    with batching(bert, budget=2000) as (batcher, batches):
         with held(batcher):
             first = batcher.submit(job(3))  # the worker takes this one alone
-            while batcher.jobs:
-                await asyncio.sleep(0.001)
+            await taken(batcher)
             others = [batcher.submit(job(n, n + 1)) for n in range(1, 20)]
-        return [await one.future for one in (first, *others)]
-
-    with batching(bert, budget=2000) as (batcher, batches):
-        results = asyncio.run(ask(batcher))
+        results = [await one.future for one in (first, *others)]
         assert results == [[3], *([n, n + 1] for n in range(1, 20))]
         assert [batch.requests for batch in batches] == [1, 19]
 
 
-def test_a_long_job_delays_short_ones_by_one_batch(bert: Bert) -> None:
+@in_event_loop
+async def test_a_long_job_delays_short_ones_by_one_batch(bert: Bert) -> None:
     order: list[str] = []
-
-    async def ask(batcher: Batcher) -> None:
+    with batching(bert, budget=240, queue_batches=100) as (batcher, batches):
         with held(batcher):
             long = batcher.submit(job(*[60] * 40))
             while long.taken == 0:
@@ -81,46 +85,38 @@ def test_a_long_job_delays_short_ones_by_one_batch(bert: Bert) -> None:
         for short in shorts:
             short.future.add_done_callback(lambda _: order.append("short"))
         await asyncio.gather(long.future, *(short.future for short in shorts))
-
-    with batching(bert, budget=240, queue_batches=100) as (batcher, batches):
-        asyncio.run(ask(batcher))
         assert order == ["short"] * 5 + ["long"]
         # The first batch is the long job's own; the second has all short ones.
         assert batches[1].requests == 6
         assert len(batches) <= 12
 
 
-def test_a_long_job_is_not_starved_by_short_ones(bert: Bert) -> None:
-    async def ask(batcher: Batcher) -> int:
+@in_event_loop
+async def test_a_long_job_is_not_starved_by_short_ones(bert: Bert) -> None:
+    with batching(bert, budget=120, queue_batches=1000) as (batcher, _):
         long = batcher.submit(job(*[60] * 8))
         count = 0
         while not long.future.done():
             await asyncio.gather(*(batcher.submit(job(30)).future for _ in range(8)))
             count += 1
-            assert count < 100
-        return count
-
-    with batching(bert, budget=120, queue_batches=1000) as (batcher, _):
-        assert asyncio.run(ask(batcher)) < 40
+            assert count < 40
 
 
-def test_windows_beyond_the_budget_alternate_with_short_jobs(bert: Bert) -> None:
-    async def ask(batcher: Batcher) -> None:
+@in_event_loop
+async def test_windows_beyond_the_budget_alternate_with_short_jobs(bert: Bert) -> None:
+    with batching(bert, budget=32, queue_batches=100) as (batcher, batches):
         long = batcher.submit(job(*[60] * 3))
         short = [batcher.submit(job(5)) for _ in range(3)]
         await asyncio.gather(long.future, *(one.future for one in short))
-
-    with batching(bert, budget=32, queue_batches=100) as (batcher, batches):
-        asyncio.run(ask(batcher))
         assert sum(batch.tokens for batch in batches) == 195
 
 
-def test_a_full_queue_refuses(bert: Bert) -> None:
-    async def ask(batcher: Batcher) -> None:
+@in_event_loop
+async def test_a_full_queue_refuses(bert: Bert) -> None:
+    with batching(bert, budget=64, queue_batches=2) as (batcher, _):
         with held(batcher):
             jobs = [batcher.submit(job(50))]
-            while batcher.jobs:
-                await asyncio.sleep(0.001)
+            await taken(batcher)
             jobs += [batcher.submit(job(50)) for _ in range(3)]
             assert batcher.full()
             with pytest.raises(Overloaded) as refusal:
@@ -130,12 +126,10 @@ def test_a_full_queue_refuses(bert: Bert) -> None:
             await one.future
         assert batcher.waiting == 0
 
-    with batching(bert, budget=64, queue_batches=2) as (batcher, _):
-        asyncio.run(ask(batcher))
 
-
-def test_large_jobs_do_not_close_the_queue_to_small_ones(bert: Bert) -> None:
-    async def ask(batcher: Batcher) -> None:
+@in_event_loop
+async def test_large_jobs_do_not_close_the_queue_to_small_ones(bert: Bert) -> None:
+    with batching(bert, budget=64, queue_batches=1) as (batcher, _):
         with held(batcher):
             large = [batcher.submit(job(*[60] * 40)) for _ in range(3)]
             while not any(one.taken for one in large):
@@ -146,27 +140,22 @@ def test_large_jobs_do_not_close_the_queue_to_small_ones(bert: Bert) -> None:
             await one.future
         assert (batcher.waiting, batcher.waiting_large) == (0, 0)
 
-    with batching(bert, budget=64, queue_batches=1) as (batcher, _):
-        asyncio.run(ask(batcher))
 
-
-def test_large_jobs_take_turns(bert: Bert) -> None:
-    taken: list[tuple[int, int]] = []
-
-    async def ask(batcher: Batcher) -> None:
+@in_event_loop
+async def test_large_jobs_take_turns(bert: Bert) -> None:
+    progress: list[tuple[int, int]] = []
+    with batching(bert, budget=240, queue_batches=1) as (batcher, _):
         with held(batcher):
             jobs = [batcher.submit(job(*[60] * 40)) for _ in range(2)]
-            batcher.watch = lambda *_: taken.append((jobs[0].taken, jobs[1].taken))
+            batcher.watch = lambda *_: progress.append((jobs[0].taken, jobs[1].taken))
         await asyncio.gather(*(one.future for one in jobs))
-
-    with batching(bert, budget=240, queue_batches=1) as (batcher, _):
-        asyncio.run(ask(batcher))
-    assert all(abs(one - other) <= 8 for one, other in taken)  # at most two batches apart
-    assert taken[-1] == (40, 40)
+    assert all(abs(one - other) <= 8 for one, other in progress)  # at most two batches apart
+    assert progress[-1] == (40, 40)
 
 
-def test_large_jobs_are_refused_when_they_would_time_out(bert: Bert) -> None:
-    async def ask(batcher: Batcher) -> None:
+@in_event_loop
+async def test_large_jobs_are_refused_when_they_would_time_out(bert: Bert) -> None:
+    with batching(bert, budget=64, patience=30) as (batcher, _):
         await batcher.submit(job(5)).future
         with held(batcher):
             batcher.speed = 100.0
@@ -179,11 +168,9 @@ def test_large_jobs_are_refused_when_they_would_time_out(bert: Bert) -> None:
         for one in accepted:
             await one.future
 
-    with batching(bert, budget=64, patience=30) as (batcher, _):
-        asyncio.run(ask(batcher))
 
-
-def test_calls_take_turns_with_small_jobs(bert: Bert) -> None:
+@in_event_loop
+async def test_calls_take_turns_with_small_jobs(bert: Bert) -> None:
     order: list[str] = []
 
     def steps() -> Generator[None, None, str]:
@@ -192,7 +179,7 @@ def test_calls_take_turns_with_small_jobs(bert: Bert) -> None:
             yield
         return "done"
 
-    async def ask(batcher: Batcher) -> str:
+    with batching(bert, budget=64) as (batcher, _):
         with held(batcher):
             call = batcher.submit_call(steps(), 500)
             while call.turn < 2:  # the worker waits with its first step
@@ -200,35 +187,30 @@ def test_calls_take_turns_with_small_jobs(bert: Bert) -> None:
             small = batcher.submit(job(4))
             batcher.watch = lambda *_: order.append("small")
         await small.future
-        return str(await call.future)
-
-    with batching(bert, budget=64) as (batcher, _):
-        assert asyncio.run(ask(batcher)) == "done"
+        assert await call.future == "done"
         assert (batcher.waiting, batcher.waiting_large) == (0, 0)
     assert order.count("step") == 4
     assert order.index("small") <= 2
 
 
-def test_what_is_cancelled_is_not_computed(bert: Bert) -> None:
-    async def ask(batcher: Batcher) -> None:
+@in_event_loop
+async def test_what_is_cancelled_is_not_computed(bert: Bert) -> None:
+    with batching(bert, budget=64, queue_batches=100) as (batcher, batches):
         with held(batcher):
             first = batcher.submit(job(5))
-            while batcher.jobs:
-                await asyncio.sleep(0.001)
+            await taken(batcher)
             gone = batcher.submit(job(*[60] * 20))
             stays = batcher.submit(job(7))
             batcher.cancel(gone)
         assert await stays.future == [7]
         assert await first.future == [5]
         assert batcher.waiting == 0
-
-    with batching(bert, budget=64, queue_batches=100) as (batcher, batches):
-        asyncio.run(ask(batcher))
         assert sum(batch.tokens for batch in batches) == 12
 
 
 @pytest.mark.parametrize("kind", ["nan", "memory"])
-def test_only_the_guilty_request_fails(
+@in_event_loop
+async def test_only_the_guilty_request_fails(
     bert: Bert, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = bert.model.encoder
@@ -242,18 +224,13 @@ def test_only_the_guilty_request_fails(
         return hidden._replace(last=hidden.last.masked_fill(guilty[:, None], float("nan")))
 
     monkeypatch.setattr(encoder, "forward", failing)
-
-    async def ask(batcher: Batcher) -> list[Any]:
+    with batching(bert, budget=1000) as (batcher, _):
         with held(batcher):
             jobs = [batcher.submit(job(3))]
-            while batcher.jobs:
-                await asyncio.sleep(0.001)
+            await taken(batcher)
             jobs += [batcher.submit(job(4, 5, id=7 if n == 3 else 5)) for n in range(8)]
-        return await asyncio.gather(*(one.future for one in jobs), return_exceptions=True)
-
-    with batching(bert, budget=1000) as (batcher, _):
-        results = asyncio.run(ask(batcher))
-        wrong = [n for n, one in enumerate(results) if isinstance(one, Exception)]
+        results = await asyncio.gather(*(one.future for one in jobs), return_exceptions=True)
+        wrong = [n for n, one in enumerate(results) if isinstance(one, BaseException)]
         assert wrong == [4]
         assert isinstance(results[4], NotFinite if kind == "nan" else torch.OutOfMemoryError)
         assert results[5] == [4, 5]
@@ -261,65 +238,56 @@ def test_only_the_guilty_request_fails(
         assert batcher.waiting == 0
 
 
-def test_calls_run_alone_and_are_not_starved(bert: Bert) -> None:
-    async def ask(batcher: Batcher) -> str:
+@in_event_loop
+async def test_calls_run_alone_and_are_not_starved(bert: Bert) -> None:
+    with batching(bert, budget=64, queue_batches=1000) as (batcher, _):
         call = batcher.submit_call(once(lambda: threading.current_thread().name), 500)
         count = 0
         while not call.future.done():
             await asyncio.gather(*(batcher.submit(job(5)).future for _ in range(4)))
             count += 1
             assert count < 100
-        return str(await call.future)
-
-    with batching(bert, budget=64, queue_batches=1000) as (batcher, _):
-        assert asyncio.run(ask(batcher)) == "encoder"
+        assert await call.future == "encoder"
 
 
-def test_exact_gives_the_same_bits_in_any_company(bert: Bert) -> None:
+@in_event_loop
+async def test_exact_gives_the_same_bits_in_any_company(bert: Bert) -> None:
     texts = ["The river flows.", "bees " * 40, "A storm.", *(f"number {n}" for n in range(20))]
+    with batching(bert, exact=True) as (batcher, _):
 
-    async def ask(batcher: Batcher, some: Sequence[str]) -> list[bytes]:
-        async def one(text: str) -> bytes:
+        async def vectors(text: str) -> bytes:
             steps = embed.steps(bert, [text])
             results = await batcher.submit(next(steps)).future
             try:
                 steps.send(results)
             except StopIteration as stop:
-                vectors: bytes = stop.value.tobytes()
-                return vectors
+                return bytes(stop.value.tobytes())
             raise AssertionError
 
-        return list(await asyncio.gather(*map(one, some)))
-
-    with batching(bert, exact=True) as (batcher, _):
-        together = asyncio.run(ask(batcher, texts))
-        alone = [asyncio.run(ask(batcher, [text]))[0] for text in texts]
-        assert together == alone
-        assert alone[0] == bert.embed([texts[0]]).tobytes()
+        together = await asyncio.gather(*map(vectors, texts))
+        assert together == [await vectors(text) for text in texts]
+        assert together[0] == bert.embed([texts[0]]).tobytes()
 
 
-def test_a_closed_batcher_finishes_what_it_has(bert: Bert) -> None:
-    async def ask(batcher: Batcher) -> None:
-        jobs = [batcher.submit(job(5)) for _ in range(50)]
-        closing = threading.Thread(target=batcher.close)
-        closing.start()
-        assert [await one.future for one in jobs] == [[5]] * 50
-        closing.join()
-        with pytest.raises(ServeError, match="shutting down"):
-            batcher.submit(job(5))
-
+@in_event_loop
+async def test_a_closed_batcher_finishes_what_it_has(bert: Bert) -> None:
     batcher = Batcher(bert, budget=20, queue_batches=100)
-    asyncio.run(ask(batcher))
+    jobs = [batcher.submit(job(5)) for _ in range(50)]
+    closing = threading.Thread(target=batcher.close)
+    closing.start()
+    assert [await one.future for one in jobs] == [[5]] * 50
+    closing.join()
+    with pytest.raises(ServeError, match="shutting down"):
+        batcher.submit(job(5))
 
 
-def test_a_client_with_little_is_admitted_to_a_full_queue(bert: Bert) -> None:
+@in_event_loop
+async def test_a_client_with_little_is_admitted_to_a_full_queue(bert: Bert) -> None:
     """One client's many requests fill the queue; others still have their share of it."""
-
-    async def ask(batcher: Batcher) -> None:
+    with batching(bert, budget=64, queue_batches=2) as (batcher, _):
         with held(batcher):
             jobs = [batcher.submit(job(50), "many")]
-            while batcher.jobs:
-                await asyncio.sleep(0.001)
+            await taken(batcher)
             jobs += [batcher.submit(job(50), "many") for _ in range(3)]
             assert batcher.full()
             assert batcher.full("many")
@@ -335,17 +303,14 @@ def test_a_client_with_little_is_admitted_to_a_full_queue(bert: Bert) -> None:
             await one.future
         assert (batcher.waiting, batcher.shares) == (0, {})
 
-    with batching(bert, budget=64, queue_batches=2) as (batcher, _):
-        asyncio.run(ask(batcher))
 
-
-def test_small_jobs_of_clients_take_turns(bert: Bert) -> None:
-    async def ask(batcher: Batcher) -> list[str]:
-        order: list[str] = []
+@in_event_loop
+async def test_small_jobs_of_clients_take_turns(bert: Bert) -> None:
+    order: list[str] = []
+    with batching(bert, budget=40, queue_batches=100) as (batcher, _):
         with held(batcher):
             first = batcher.submit(job(20), "many")
-            while batcher.jobs:
-                await asyncio.sleep(0.001)
+            await taken(batcher)
             jobs = [batcher.submit(job(20), "many") for _ in range(8)]
             jobs += [batcher.submit(job(20), "few")]
             for name, one in zip("abcdefghF", jobs, strict=True):
@@ -353,20 +318,14 @@ def test_small_jobs_of_clients_take_turns(bert: Bert) -> None:
         for one in (first, *jobs):
             await one.future
         await asyncio.sleep(0)
-        return order
-
-    with batching(bert, budget=40, queue_batches=100) as (batcher, _):
-        order = asyncio.run(ask(batcher))
     assert order.index("F") <= 1  # in the first batch, though it came last
 
 
-def test_a_request_of_400_texts_turns_nobody_away(bert: Bert) -> None:
-    async def ask(batcher: Batcher) -> None:
-        with held(batcher):
-            whole = batcher.submit(job(*[12] * 400), "one")
-            small = [batcher.submit(job(12), "other") for _ in range(250)]
-        for one in (whole, *small):
-            await one.future
-
+@in_event_loop
+async def test_a_request_of_400_texts_turns_nobody_away(bert: Bert) -> None:
     with batching(bert, budget=512, queue_batches=16) as (batcher, _):
-        asyncio.run(ask(batcher))
+        with held(batcher):
+            large = batcher.submit(job(*[12] * 400), "one")
+            small = [batcher.submit(job(12), "other") for _ in range(250)]
+        for one in (large, *small):
+            await one.future

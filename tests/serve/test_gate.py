@@ -83,29 +83,9 @@ JSON = st.recursive(
     ),
     max_leaves=12,
 )
-KEYS = [
-    "inputs",
-    "input",
-    "model",
-    "top",
-    "truncate",
-    "query",
-    "texts",
-    "documents",
-    "ids",
-    "first",
-]
-KEYS += [
-    "second",
-    "text_1",
-    "text_2",
-    "question",
-    "passage",
-    "choices",
-    "prompt",
-    "layers",
-    "depths",
-]
+KEYS = ["inputs", "input", "model", "top", "truncate", "query", "texts", "documents", "ids"]
+KEYS += ["first", "second", "text_1", "text_2", "question", "passage", "choices", "prompt"]
+KEYS += ["layers", "depths"]
 PATHS = ["/", "/embed", "/embed_all", "/predict", "/rerank", "/similarity", "/tokenize", "/decode"]
 PATHS += ["/fill-mask", "/classify", "/tag", "/answer", "/choose", "/follows", "/states"]
 PATHS += ["/attention", "/v1/embeddings", "/v1/rerank", "/score"]

@@ -12,29 +12,26 @@ from typing import Any
 import pytest
 
 from bertsmith import Bert
-from bertsmith.serve import ServingSettings, run
-from serve.live import create_app
+from bertsmith.serve import Settings, run
+from serve.live import create_app, in_event_loop
 
 BODY = json.dumps({"inputs": "a text"}).encode()
 HEAD = f"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: {len(BODY)}\r\n\r\n".encode()
 
 
-def test_answers_are_sent_without_delay() -> None:
+@in_event_loop
+async def test_answers_are_sent_without_delay() -> None:
     """Accepted sockets have TCP_NODELAY."""
-
-    async def accepted() -> int:
-        connected = asyncio.get_running_loop().create_future()
-        listener = run.listen("127.0.0.1", 0)
-        server = await asyncio.start_server(lambda _, w: connected.set_result(w), sock=listener)
-        _, writer = await asyncio.open_connection(*listener.getsockname())
-        ours = (await connected).get_extra_info("socket")
-        option = int(ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-        for one in (writer, await connected, server):
-            one.close()
-            await one.wait_closed()
-        return option
-
-    assert asyncio.run(accepted()) == 1
+    connected = asyncio.get_running_loop().create_future()
+    listener = run.listen("127.0.0.1", 0)
+    server = await asyncio.start_server(lambda _, w: connected.set_result(w), sock=listener)
+    _, writer = await asyncio.open_connection(*listener.getsockname())
+    ours = (await connected).get_extra_info("socket")
+    option = ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    for one in (writer, await connected, server):
+        one.close()
+        await one.wait_closed()
+    assert option == 1
 
 
 class Live:
@@ -78,42 +75,38 @@ async def live(bert: Bert) -> AsyncIterator[Live]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_half_sent_requests_do_not_block_the_end(bert: Bert, number: int) -> None:
-    async def end() -> bytes:
-        async with live(bert) as one:
-            half_body = await one.send(HEAD + BODY[:4])
-            half_head = await one.send(HEAD[:20])
-            nothing = await one.send(b"")
-            while not one.server.serving.active:
-                await asyncio.sleep(0.01)
-            assert signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN)
-            signal.raise_signal(number)
-            await asyncio.wait_for(asyncio.shield(one.ended), 30)  # --timeout is 60
-            assert await half_head.read() == await nothing.read() == b""
-            return await half_body.read()
-
-    answer = asyncio.run(end())
+@in_event_loop
+async def test_half_sent_requests_do_not_block_the_end(bert: Bert, number: int) -> None:
+    async with live(bert) as one:
+        half_body = await one.send(HEAD + BODY[:4])
+        half_head = await one.send(HEAD[:20])
+        nothing = await one.send(b"")
+        while not one.server.serving.active:
+            await asyncio.sleep(0.01)
+        assert signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN)
+        signal.raise_signal(number)
+        await asyncio.wait_for(asyncio.shield(one.ended), 30)  # the time limit is 60
+        assert await half_head.read() == await nothing.read() == b""
+        answer = await half_body.read()
     assert answer.startswith(b"HTTP/1.1 408")
     assert b"connection: close" in answer.lower()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_requests_that_are_being_answered_are_finished(bert: Bert, number: int) -> None:
-    async def end() -> bytes:
-        async with live(bert) as one:
-            with one.batcher._turn:
-                reader = await one.send(HEAD + BODY)
-                while not one.batcher.speed and not one.server.serving.active:
-                    await asyncio.sleep(0.01)
-                assert signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN)
-                signal.raise_signal(number)
-                signal.raise_signal(number)  # as a supervisor repeats it
-                await asyncio.sleep(0.6)
-            answer = await reader.read()
-            await asyncio.wait_for(asyncio.shield(one.ended), 30)
-            return answer
-
-    assert asyncio.run(end()).startswith(b"HTTP/1.1 200")
+@in_event_loop
+async def test_requests_that_are_being_answered_are_finished(bert: Bert, number: int) -> None:
+    async with live(bert) as one:
+        with one.batcher._turn:
+            reader = await one.send(HEAD + BODY)
+            while not one.batcher.speed and not one.server.serving.active:
+                await asyncio.sleep(0.01)
+            assert signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN)
+            signal.raise_signal(number)
+            signal.raise_signal(number)  # as a supervisor repeats it
+            await asyncio.sleep(0.6)
+        answer = await reader.read()
+        await asyncio.wait_for(asyncio.shield(one.ended), 30)
+    assert answer.startswith(b"HTTP/1.1 200")
 
 
 def test_a_supervisor_passes_reloads_on(monkeypatch: pytest.MonkeyPatch) -> None:

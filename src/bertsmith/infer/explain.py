@@ -67,15 +67,15 @@ def attribute(
     empty = bert.tokenizer.mask_id if bert.tokenizer.pad_id is None else bert.tokenizer.pad_id
     special = bert.tokenizer.special_ids
     blank = [token if token in special else empty or 0 for token in window.ids]
-    nothing = Batch.of([blank], [window.segments]).to(bert.device)
+    empty_batch = Batch.of([blank], [window.segments]).to(bert.device)
     model = bert.model.eval()
     rows, columns = (list(side) for side in zip(*outputs, strict=True))
     with torch.no_grad():
-        full, void = model.encoder.embedding(batch), model.encoder.embedding(nothing)
+        full, baseline = model.encoder.embedding(batch), model.encoder.embedding(empty_batch)
     gradient = torch.zeros_like(full)
     for step in range(steps):
         # The middle of each step: the sum converges to the integral faster.
-        point = void + (full - void) * ((step + 0.5) / steps)
+        point = baseline + (full - baseline) * ((step + 0.5) / steps)
         point.requires_grad_()
         hook = model.encoder.embedding.register_forward_hook(lambda *_, at=point: at)
         try:
@@ -84,5 +84,5 @@ def attribute(
                 gradient += torch.autograd.grad(value, point)[0]
         finally:
             hook.remove()
-    gains: list[float] = ((full - void) * gradient / steps).sum(-1).float().tolist()
+    gains: list[float] = ((full - baseline) * gradient / steps).sum(-1).float().tolist()
     return gains

@@ -169,44 +169,44 @@ def copied(model: Model, device: torch.device) -> Model:
 def _on_ranks(
     job: Callable[[Plan], dict[int, Result]], plan: Plan, ranks: Ranks, sharded: bool
 ) -> dict[int, Result]:
-    """Every rank does a part of the plan; all get all results, or an error.
+    """Every rank computes some batches of the plan; all get all results, or an error.
 
-    All do equally many batches, since every pass of a sharded model is a collective: where there
-    is one too few, the shortest is done again and its results are not used.
+    All compute equally many batches, since every pass of a sharded model is a collective: ranks
+    with one batch less repeat the shortest and discard its results.
     """
     own = plan[ranks.rank :: ranks.count]
     spare = plan[-1:] * (-(-len(plan) // ranks.count) - len(own))
     results: dict[int, Any] = {}
     failure: Exception | None = None
     try:
-        done = job([*own, *spare])
-        # As arrays: a tensor that is a row of a batch would take the whole batch with it.
+        computed = job([*own, *spare])
+        # As arrays: a tensor that is a row of a batch would be sent with the whole batch.
         for number in chain.from_iterable(own):
-            one: Any = done[number]
-            results[number] = one.numpy() if isinstance(one, Tensor) else one
+            result: Any = computed[number]
+            results[number] = result.numpy() if isinstance(result, Tensor) else result
     except Exception as error:
-        if sharded:  # the others wait in a pass, which ends with this process
+        if sharded:  # the other ranks wait in a collective, which ends with this process
             raise
         failure = error
-    parts = ranks.collect((results, failure and f"{type(failure).__name__}: {failure}"))
+    gathered = ranks.collect((results, failure and f"{type(failure).__name__}: {failure}"))
     if failure is not None:
         raise failure
-    for rank, (more, fault) in enumerate(parts):
-        if fault:
-            raise BertsmithError(f"rank {rank} failed with {fault}")
-        results |= more
-    for number, one in results.items():
-        results[number] = torch.from_numpy(one) if isinstance(one, np.ndarray) else one
+    for rank, (others, message) in enumerate(gathered):
+        if message:
+            raise BertsmithError(f"rank {rank} failed with {message}")
+        results |= others
+    for number, result in results.items():
+        results[number] = torch.from_numpy(result) if isinstance(result, np.ndarray) else result
     return results
 
 
 def encode(model: Model, windows: Sequence[Window], device: torch.device) -> tuple[Hidden, Batch]:
     """The hidden states of windows, and the batch that they are in.
 
-    On a CPU in half precision the batch may have sequences of no use after those of the windows.
+    On a CPU in half precision the batch may end with padding sequences.
     """
-    ids, segments = [one.ids for one in windows], [one.segments for one in windows]
-    # Fillers are no longer than the longest window: position tables end somewhere.
+    ids, segments = [window.ids for window in windows], [window.segments for window in windows]
+    # Padding sequences are no longer than the longest window: position tables are finite.
     spare, longest = -sum(map(len, ids)) % _step(model, device), max(map(len, ids))
     fillers = [[0] * min(longest, spare - start) for start in range(0, spare, longest)]
     batch = Batch.of([*ids, *fillers], [*segments, *fillers]).to(device)
@@ -214,14 +214,13 @@ def encode(model: Model, windows: Sequence[Window], device: torch.device) -> tup
 
 
 def _step(model: Model, device: torch.device) -> int:
-    """The number that a batch's tokens are filled up to a multiple of, by a sequence of no use.
+    """The multiple that the number of tokens in a batch is padded to.
 
-    On a CPU in half precision oneDNN prepares again for each new number of rows,
-    which takes longer than the rows; with few different numbers it seldom does.
+    On a CPU in half precision oneDNN compiles a kernel for each new number of rows, which takes
+    longer than to run it: few different numbers avoid that.
     """
-    if device.type != "cpu":
-        return 1
-    return 1 if model.encoder.table.dtype == torch.float32 else STEP
+    half = device.type == "cpu" and model.encoder.table.dtype != torch.float32
+    return STEP if half else 1
 
 
 def packed(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:

@@ -175,7 +175,7 @@ def _run(
     lengths = [len(part.window.ids) for part in parts]
     plan = list(packed(lengths, budget))
     yield None  # the model was not needed so far
-    for chosen in _shown(plan, lengths, loaded.progress):
+    for chosen in _with_progress(plan, lengths, loaded.progress):
         group = [parts[number] for number in chosen]
         batch = Batch.of([one.window.ids for one in group], [one.window.segments for one in group])
         starts = accumulate(batch.layout.lengths, initial=0)
@@ -206,7 +206,9 @@ def _run(
         yield TextStates(job.text, job.spans, states[number])
 
 
-def _shown(plan: list[list[int]], lengths: list[int], progress: bool | None) -> Iterator[list[int]]:
+def _with_progress(
+    plan: list[list[int]], lengths: list[int], progress: bool | None
+) -> Iterator[list[int]]:
     """The groups of a plan, with a progress bar on a terminal."""
     with token_bar(sum(lengths), len(plan), progress) as advance:
         for chosen in plan:

@@ -52,23 +52,23 @@ def push(
         if path.is_file() and path.name != "README.md" and not path.name.startswith(".")
         if report or path.name not in REPORTS
     )
-    card = described(folder, repo.rpartition("/")[2], licence, scores).encode()
+    card = card_text(folder, repo.rpartition("/")[2], licence, scores).encode()
     if get_token() is None:
         raise BertsmithError(f"the hub asks who you are: {TOKEN}")
     api, notes = HfApi(), _notes(folder, card)
-    with told(repo, api.endpoint):
-        made = api.create_repo(repo, private=not public, exist_ok=True)
+    with hub_errors(repo, api.endpoint):
+        repository = api.create_repo(repo, private=not public, exist_ok=True)
         if revision is not None:
-            api.create_branch(made.repo_id, branch=revision, exist_ok=True)
+            api.create_branch(repository.repo_id, branch=revision, exist_ok=True)
         operations = [CommitOperationAdd("README.md", card)]
         operations += [CommitOperationAdd(str(one.relative_to(folder)), one) for one in files]
-        done = api.create_commit(
-            made.repo_id, operations, commit_message=message, revision=revision
+        commit = api.create_commit(
+            repository.repo_id, operations, commit_message=message, revision=revision
         )
-        private = bool(api.model_info(made.repo_id, revision=revision).private)
+        private = bool(api.model_info(repository.repo_id, revision=revision).private)
     return {
-        "url": str(made),
-        "commit": done.oid,
+        "url": str(repository),
+        "commit": commit.oid,
         "revision": revision or "main",
         "private": private,
         "files": [one.path_in_repo for one in operations],
@@ -76,9 +76,7 @@ def push(
     }
 
 
-def described(
-    folder: Path, name: str, licence: str | None, scores: Iterator[EvalResult] | list[EvalResult]
-) -> str:
+def card_text(folder: Path, name: str, licence: str | None, scores: list[EvalResult]) -> str:
     """The model card of a directory, with a licence and scores in its metadata."""
     from huggingface_hub import ModelCard
 
@@ -94,9 +92,9 @@ def described(
     base = (read_table(folder / "report.json") or {}).get("model", "")
     if re.fullmatch(r"[\w-]+/[\w.-]+", base) and base not in built_in() and not Path(base).exists():
         data.base_model = data.get("base_model") or base
-    if found := list(scores):
-        data.model_name, data.eval_results = name, found
-        data.metrics = list(dict.fromkeys(one.metric_type for one in found))
+    if scores:
+        data.model_name, data.eval_results = name, scores
+        data.metrics = list(dict.fromkeys(score.metric_type for score in scores))
     return str(card)
 
 
@@ -137,7 +135,7 @@ def _results(kind: str, data: str, split: str, scores: Mapping[str, Any]) -> Ite
 
 
 def _notes(folder: Path, card: bytes) -> list[str]:
-    """What a person should know before others use the model."""
+    """Reasons why others may not be able to use the model."""
     notes = []
     if b"\nlicense:" not in card:
         notes.append("no licence: others may not use the model; name one as `licence`")
@@ -149,11 +147,11 @@ def _notes(folder: Path, card: bytes) -> list[str]:
 
 
 @contextmanager
-def told(repo: str, endpoint: str) -> Iterator[None]:
-    """Report what the hub or the network says in one line."""
+def hub_errors(repo: str, endpoint: str) -> Iterator[None]:
+    """Raise errors of the hub or the network as one line."""
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-    # What its HTTP library raises: releases differ in which that is.
+    # The base error of its HTTP library, which differs between releases.
     network: Any = HfHubHTTPError.__bases__[0]
     try:
         yield

@@ -73,7 +73,7 @@ def report_page(
     """The page about a run whose scores and settings are `content`; `losses` of each step."""
     metric = content["metric"]
     sweep = [
-        (f"{one['learning_rate']:g}", one["epochs"], one["dev"][metric]) for one in content["sweep"]
+        (f"{run['learning_rate']:g}", run["epochs"], run["dev"][metric]) for run in content["sweep"]
     ]
     training = ""
     if losses is not None:
@@ -306,19 +306,22 @@ def _curve(x: NDArray[Any], y: NDArray[Any]) -> list[tuple[float, float]]:
     return [(100 * float(x[place]), 100 * float(y[place])) for place in picks]
 
 
-def _calibration(found: Evaluation | None) -> dict[str, Any] | None:
+def _calibration(evaluation: Evaluation | None) -> dict[str, Any] | None:
     """How often predictions of each confidence are correct."""
-    correct = None if found is None else found.task.correct(found.dataset, found.values)
-    if found is None or correct is None:
+    if evaluation is None:
         return None
-    result = calibration([min(1.0, max(0.0, one.confidence)) for one in found.predictions], correct)
+    correct = evaluation.task.correct(evaluation.dataset, evaluation.values)
+    if correct is None:
+        return None
+    confidences = [min(1.0, max(0.0, one.confidence)) for one in evaluation.predictions]
+    result = calibration(confidences, correct)
     rows = [
-        (f"{one.low:.2f} to {one.high:.2f}", one.count, one.confidence, one.accuracy)
-        for one in result.bins
+        (f"{bin.low:.2f} to {bin.high:.2f}", bin.count, bin.confidence, bin.accuracy)
+        for bin in result.bins
     ]
     return {
         "error": f"{result.expected:.4f}",
-        "chart": reliability([(one.confidence, one.accuracy) for one in result.bins]),
+        "chart": reliability([(bin.confidence, bin.accuracy) for bin in result.bins]),
         "bins": table(("confidence", "predictions", "mean confidence", "accuracy"), rows),
     }
 
@@ -424,12 +427,11 @@ def worst(result: Evaluation, most: int) -> list[int]:
 
 
 def _example(result: Evaluation, number: int) -> dict[str, Any]:
-    """An example as the page shows it: where it is, its texts with marks, label and prediction."""
     return display_parts(result.task, result.dataset.examples[number], result.predictions[number])
 
 
 def display_parts(task: Task, example: Any, prediction: Prediction) -> dict[str, Any]:
-    """An example and a prediction for example.html."""
+    """An example for example.html: where it is, its texts with marks, label and prediction."""
     shown = task.display(example, prediction)
     confident = shown.confidence is not None and task.confident
     file = example.where.file.replace("\\", "/").rpartition("/")[2]

@@ -43,7 +43,7 @@ class Key(RecipePart):
 
 @dataclass
 class Bucket:
-    """What may be spent in a minute; it fills evenly. A full one pays for any request."""
+    """A token bucket that is refilled evenly; a full one allows a request of any size."""
 
     rate: float  # a minute
     level: float = field(init=False)

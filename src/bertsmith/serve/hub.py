@@ -37,7 +37,7 @@ Top = Annotated[int, Field(ge=1, le=1000)]
 class TaskBody(Truncation, Body):
     """Inputs and parameters of one task of Hugging Face."""
 
-    verb: ClassVar[str]  # what a model is asked for
+    verb: ClassVar[str]  # of the use
     own: ClassVar[tuple[str, ...]] = ()  # keys that only this task has
     inputs: Any
 
@@ -245,10 +245,12 @@ class HubBody(Body):
         served = service.pick(self.model, task.verb)
         try:
             keys = {**self._keys, "inputs": self.inputs}
-            asked = task.model_validate({key: one for key, one in keys.items() if one is not None})
+            body = task.model_validate(
+                {key: value for key, value in keys.items() if value is not None}
+            )
         except ValidationError as error:
             raise invalid(error, {None: task}) from error
-        return await asked.pipeline(service, served)
+        return await body.pipeline(service, served)
 
     @property
     def _keys(self) -> dict[str, Any]:
@@ -264,14 +266,14 @@ class HubBody(Body):
             if keys & {*task.own}:
                 return name
         able = [models.named(self.model)] if self.model else [*models]
-        masks = [str(one.bert.tokenizer.mask_token) for one in able if "fill-mask" in one.can]
+        masks = [str(model.bert.tokenizer.mask_token) for model in able if "fill-mask" in model.can]
         texts = [text for text in listed(inputs) if isinstance(text, str)]  # type: ignore[arg-type]
         return "fill-mask" if any(mask in text for mask in masks for text in texts) else None
 
     def _of_model(self, service: ModelService) -> str:
         """The task that a model is for; without a name, the first one that the caller may use."""
         may_use = USAGE.get().caller.may_use
-        usable = [one for one in service.models if may_use(one.base)] or [*service.models]
+        usable = [model for model in service.models if may_use(model.base)] or [*service.models]
         served = service.models.named(self.model) if self.model else usable[0]
         for name in ("text-classification", "token-classification", "question-answering"):
             if TASKS[name].verb in served.can:

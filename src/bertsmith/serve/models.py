@@ -39,7 +39,7 @@ class ServedModel:
     batcher: Batcher
     created: int
     sha: str | None = None  # of the files of the model
-    spec: Any = None  # where they are, and how they were loaded
+    spec: Any = None  # the `ModelSpec` that it was loaded by
 
     @property
     def base(self) -> str:
@@ -123,8 +123,8 @@ class ServedModel:
         }
 
 
-def limits(settings: ServingSettings) -> dict[str, Any]:
-    """What the settings say about the queue of each model."""
+def limits(settings: Settings) -> dict[str, Any]:
+    """The arguments of `Batcher.limit`."""
     return {
         "budget": settings.batch_tokens,
         "queue_batches": settings.queue_batches,
@@ -135,7 +135,7 @@ def limits(settings: ServingSettings) -> dict[str, Any]:
 
 @dataclass
 class Launcher:
-    """Gives loaded models their queues and workers; models of one device compute in turns."""
+    """Starts a queue and a worker for each model; models on one device compute in turns."""
 
     metrics: Metrics
     turns: dict[torch.device, threading.Lock] = field(default_factory=dict)
@@ -149,7 +149,7 @@ class Launcher:
         sha: str | None = None,
         spec: Any = None,
     ) -> ServedModel:
-        """Return a model that is ready to answer: its first passes are done."""
+        """Return a model that is warmed up and ready to answer."""
         metrics, canary = self.metrics, None
         if settings.canary and original is not None:
             canary = Canary(original, settings.canary, metrics.drift.labels(name).observe)
@@ -178,8 +178,8 @@ class Models:
         *,
         any_name: bool = False,
     ) -> None:
-        self.served = {one.name: one for one in served}
-        self.newest = {one.base: one for one in served}
+        self.served = {model.name: model for model in served}
+        self.newest = {model.base: model for model in served}
         self.any_name = any_name  # unknown names are answered too
         self.aliases = dict(aliases or {})
         for alias, shares in self.aliases.items():
@@ -199,11 +199,11 @@ class Models:
     @property
     def can(self) -> list[str]:
         """The verbs of what at least one model can do."""
-        return [verb for verb, use in USES.items() if any(use.can(one.bert) for one in self)]
+        return [verb for verb, use in USES.items() if any(use.can(model.bert) for model in self)]
 
     def full(self, client: str | None = None) -> bool:
         """Whether all models would refuse a small request of a client, or of any."""
-        return bool(self.served) and all(one.batcher.full(client) for one in self)
+        return bool(self.served) and all(model.batcher.full(client) for model in self)
 
     def find(self, name: str) -> ServedModel | None:
         """Return the model that answers to a name; of an alias with shares, one by chance."""
@@ -220,10 +220,10 @@ class Models:
         if served is None and name is not None and not self.any_name:
             return self.named(name)  # an error
         if served is None:
-            able = [one for one in self.current if ability in one.can]
-            able = [one for one in able if may_use(one.base)] or able  # which will be refused
+            able = [model for model in self.current if ability in model.can]
+            able = [model for model in able if may_use(model.base)] or able  # which is refused
             if not USES[ability].heads:  # every model can: prefer one that was trained for it
-                able.sort(key=lambda one: one.task.verb != ability)
+                able.sort(key=lambda model: model.task.verb != ability)
             if not able:
                 raise ServeError(424, f"no model of this server can {ability}")
             return able[0]
@@ -240,15 +240,15 @@ class Models:
         classifier with a label that may mean relevant.
         """
 
-        def order(one: ServedModel) -> int:
+        def order(model: ServedModel) -> int:
             try:
-                if one.pair_scores is None:
-                    return 1 if one.task.head is None else 2
+                if model.pair_scores is None:
+                    return 1 if model.task.head is None else 2
             except ServeError:
                 return 4
-            return 0 if one.cross_encoder else 3
+            return 0 if model.cross_encoder else 3
 
-        usable = [one for one in self if may_use(one.base)] or [*self]
+        usable = [model for model in self if may_use(model.base)] or [*self]
         served = self.named(name) if name else min(usable, key=order)
         _ = served.pair_scores  # an error where the model cannot rank texts
         return served
@@ -257,7 +257,7 @@ class Models:
         """Refuse shorter vectors than a model was trained for, and name those that were."""
         if served.gives(dimensions):
             return
-        able = [one.name for one in self.current if one.gives(dimensions)]
+        able = [model.name for model in self.current if model.gives(dimensions)]
         instead = f"{', '.join(able)} can" if able else "no model here can"
         width = served.bert.vector_width
         raise ServeError(
@@ -271,8 +271,7 @@ class Models:
     @property
     def current(self) -> list[ServedModel]:
         """One version of every model: what a request without a name may get."""
-        found = (self.find(base) for base in self.newest)
-        return [one for one in found if one is not None]
+        return [model for base in self.newest if (model := self.find(base)) is not None]
 
     def named(self, name: str) -> ServedModel:
         """Return the model of this name; an unknown name is an error."""

@@ -19,14 +19,14 @@ def read_spans(
 
     `prompt` is the number of characters that the model puts before each text.
     """
-    whole: list[Spans] = [[(0, len(text))] for text in texts]
+    spans_of_texts: list[Spans] = [[(0, len(text))] for text in texts]
     if not any(bert.ledger.counts[what] for what in PARTIAL):
-        return whole
+        return spans_of_texts
     spelled: Spelled = "mask" if bert.ledger.counts[PARTIAL[1]] else "text"
-    parts: dict[int, set[tuple[int, int]]] = {}
+    token_ranges: dict[int, set[tuple[int, int]]] = {}
     for window in windows:
-        parts.setdefault(window.number, set()).add((window.tokens.start, window.tokens.stop))
-    for number, ranges in parts.items():
+        token_ranges.setdefault(window.number, set()).add((window.tokens.start, window.tokens.stop))
+    for number, ranges in token_ranges.items():
         if number >= len(texts):
             continue
         text = bert.sentence.prepared(texts[number]) if prompt else texts[number]
@@ -44,5 +44,5 @@ def read_spans(
                 spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
             else:
                 spans.append((begin, end))
-        whole[number] = spans
-    return whole
+        spans_of_texts[number] = spans
+    return spans_of_texts

@@ -126,7 +126,7 @@ def routes(tag: str, service: ModelService, bodies: Mapping[str, Any]) -> APIRou
 def post(
     router: APIRouter, service: ModelService, path: str, body: Any, response_model: Any = None
 ) -> None:
-    """Add a route whose answer the body of the request makes."""
+    """Add a route that is answered by the `respond` of its body."""
 
     async def endpoint(body: Any) -> Any:
         return await body.respond(service)
@@ -144,7 +144,7 @@ def post(
 
 
 def either(meant: Callable[[Container[str]], bool], one: Any, other: Any) -> Any:
-    """A body of two kinds: the first one, if it is meant by the keys that were sent."""
+    """A body of two types: the first if `meant` says so of the keys that were sent."""
 
     def kind(value: Any) -> str:
         keys = value if isinstance(value, dict) else getattr(value, "__dict__", {})

@@ -33,8 +33,8 @@ from bertsmith.tasks.use import Call, RequestBody
 Result = TypeVar("Result")
 INLINE = 4000  # characters tokenized on the event loop: faster than a thread switch
 MOST_MASKS = 64  # masks in a request: each costs a probability for every token of the vocabulary
-MOST_NUMBERS = 8_000_000  # numbers of hidden states in an answer
-MOST_LETTERS = 20_000_000  # characters of all texts with guesses in place
+MOST_NUMBERS = 8_000_000  # hidden-state values in an answer
+MOST_CHARACTERS = 20_000_000  # characters of all filled-in texts in an answer
 
 
 @dataclass
@@ -109,7 +109,7 @@ class ModelService:
         """Run a request in shared batches."""
         usage = self.begin(served, [*call.texts, *call.seconds])
         self.check([*call.texts, *call.seconds], call.prompt)
-        if call.letters > MOST_LETTERS:
+        if call.letters > MOST_CHARACTERS:
             raise ServeError(413, "too many predictions in long texts for one response")
         characters = sum(map(len, [*call.texts, *call.seconds])) + call.prompt * len(call.texts)
         bert = served.for_request(long or self.settings.long)

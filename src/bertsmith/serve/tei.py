@@ -215,8 +215,8 @@ async def label_scores(
     """The labels of each text or pair with their scores, best first; `how` makes logits scores."""
     service.check([text for row in rows for text in row])
     labels = served.bert.checkpoint.labels
-    usual = torch.sigmoid if len(labels) == 1 else activation(served.bert.checkpoint)
-    activate = usual if how is None else ACTIVATIONS[how]
+    default = torch.sigmoid if len(labels) == 1 else activation(served.bert.checkpoint)
+    activate = default if how is None else ACTIVATIONS[how]
     ranked: dict[int, list[dict[str, Any]]] = {}
     for size in {*map(len, rows)}:  # 1: texts, 2: pairs
         numbers = [number for number, row in enumerate(rows) if len(row) == size]
@@ -224,8 +224,11 @@ async def label_scores(
         pairs = [rows[number][1] for number in numbers] if size == 2 else None
         call = Call(vote, (texts, pairs, activate), texts, pairs or ())
         for number, scores in zip(numbers, await service.run(served, call, long), strict=True):
-            named = [{"score": s, "label": name} for s, name in zip(scores, labels, strict=True)]
-            ranked[number] = sorted(named, key=lambda one: -one["score"])
+            rows_of_labels = [
+                {"score": score, "label": label}
+                for score, label in zip(scores, labels, strict=True)
+            ]
+            ranked[number] = sorted(rows_of_labels, key=lambda row: -row["score"])
     return [ranked[number] for number in range(len(rows))]
 
 

@@ -79,7 +79,7 @@ def _provider() -> Any:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    named = Resource({SERVICE_NAME: "bertsmith"}).merge(OTELResourceDetector().detect())
-    provider = TracerProvider(resource=Resource.create().merge(named))
+    resource = Resource({SERVICE_NAME: "bertsmith"}).merge(OTELResourceDetector().detect())
+    provider = TracerProvider(resource=Resource.create().merge(resource))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return provider

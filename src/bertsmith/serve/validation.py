@@ -81,7 +81,7 @@ def _indices(where: Sequence[str | int], error: Mapping[str, Any]) -> Path:
 
 def _problem(errors: Sequence[tuple[Path, dict[str, Any]]]) -> str:
     """Return the problem with one key; for unions, of the member that matches best."""
-    path = max((path for path, _ in errors), key=lambda path: (len(path), _numbers(path)))
+    path = max((path for path, _ in errors), key=_specificity)
     own = [error for where, error in errors if where == path]
     where = spelled(path)
     kinds = {error["type"] for error in own}
@@ -93,8 +93,8 @@ def _problem(errors: Sequence[tuple[Path, dict[str, Any]]]) -> str:
     return f"{where} must be {' or '.join(wanted)}, not {_sent(own[0]['input'])}"
 
 
-def _numbers(path: Path) -> list[int]:
-    return [part for part in path if isinstance(part, int)]
+def _specificity(path: Path) -> tuple[int, list[int]]:
+    return len(path), [part for part in path if isinstance(part, int)]
 
 
 def _wanted(error: Mapping[str, Any]) -> str:
