@@ -98,3 +98,27 @@ def in_event_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..
         asyncio.run(test(*args, **fixtures))
 
     return run
+
+
+def batcher_of(http: httpx.Client) -> Any:
+    """The queue of a server's first model."""
+    return next(iter(http.app.state.service.models)).batcher  # type: ignore[attr-defined]
+
+
+@contextmanager
+def full_queue(http: httpx.Client) -> Iterator[None]:
+    """Have a server refuse requests."""
+    batcher = batcher_of(http)
+    batcher.waiting += 10**6
+    try:
+        yield
+    finally:
+        batcher.waiting -= 10**6
+
+
+def until(holds: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)

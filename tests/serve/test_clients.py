@@ -11,7 +11,7 @@ import pytest
 import bertsmith as bs
 from bertsmith import Bert
 from bertsmith.errors import BertsmithError
-from serve.live import serving
+from serve.live import batcher_of, serving
 
 TEXTS = ["The river flows.", "", "Anna lives in Kraków 😀", "bees " * 90]
 
@@ -61,7 +61,7 @@ def test_openai_keys_and_models(http: httpx.Client) -> None:
 def test_ingestion_by_eight_workers_is_not_refused(bert: Bert) -> None:
     documents = [" ".join(["bees make honey"] * 50)] * 16
     with serving({"tiny": bert}) as http, ThreadPoolExecutor(8) as workers:
-        batcher = next(iter(http.app.state.service.models)).batcher  # type: ignore[attr-defined]
+        batcher = batcher_of(http)
 
         def ask(_: int) -> int:
             body = {"input": documents, "model": "tiny"}

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pydantic_core import to_json
 
 from bertsmith import Bert
-from bertsmith.serve import ServingSettings, route
-from serve.live import serving
+from bertsmith.serve import Settings, route
+from serve.live import batcher_of, full_queue, serving, until
 
 BAD: list[tuple[str, bytes, int]] = [
     ("/embed", b"", 422),
@@ -145,29 +145,25 @@ def test_other_host_names_are_not_answered(bert: Bert) -> None:
 
 
 def test_a_full_queue_is_429_at_once_with_retry_after(bert: Bert) -> None:
-    with serving({"tiny": bert}, ServingSettings(batch_tokens=16, queue_batches=1)) as http:
-        batcher = next(iter(http.app.state.service.models)).batcher  # type: ignore[attr-defined]
-        batcher.waiting += 1000
-        try:
-            start = time.perf_counter()
-            response = http.post("/v1/embeddings", json={"input": "a", "model": "tiny"})
-            assert time.perf_counter() - start < 1
-            assert response.status_code == 429
-            assert int(response.headers["retry-after"]) >= 1
-            assert response.json()["error"]["type"] == "rate_limit_error"
-            assert http.get("/health").is_success
-        finally:
-            batcher.waiting -= 1000
+    limits = Settings(batch_tokens=16, queue_batches=1)
+    with serving({"tiny": bert}, limits) as http, full_queue(http):
+        start = time.perf_counter()
+        response = http.post("/v1/embeddings", json={"input": "a", "model": "tiny"})
+        assert time.perf_counter() - start < 1
+        assert response.status_code == 429
+        assert int(response.headers["retry-after"]) >= 1
+        assert response.json()["error"]["type"] == "rate_limit_error"
+        assert http.get("/health").is_success
 
 
 def test_timeouts_and_clients_that_leave(bert: Bert) -> None:
-    with serving({"tiny": bert}, ServingSettings(timeout=0.2)) as http:
-        batcher = next(iter(http.app.state.service.models)).batcher  # type: ignore[attr-defined]
+    with serving({"tiny": bert}, Settings(timeout=0.2)) as http:
+        batcher = batcher_of(http)
         with batcher._turn:
             late = http.post("/embed", json={"inputs": "a"})
             assert (late.status_code, late.json()["error_type"]) == (503, "Timeout")
     with serving({"tiny": bert}) as http:
-        batcher = next(iter(http.app.state.service.models)).batcher  # type: ignore[attr-defined]
+        batcher = batcher_of(http)
         admitted: list[Any] = []
         submit = batcher.submit
         batcher.submit = lambda *given: admitted.append(submit(*given)) or admitted[-1]
@@ -182,13 +178,6 @@ def test_timeouts_and_clients_that_leave(bert: Bert) -> None:
             until(lambda: all(job.cancelled for job in admitted))
             assert (len(batcher.jobs), batcher.waiting) == (0, 0)
         assert http.post("/embed", json={"inputs": "a"}).is_success
-
-
-def until(holds: Any) -> None:
-    end = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def test_output_that_is_no_number_is_an_error(bert: Bert, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,17 +275,13 @@ def test_the_documentation_is_open_and_asks_for_the_key(bert: Bert) -> None:
 
 
 def test_refusals_are_counted_by_route(bert: Bert) -> None:
-    with serving({"tiny": bert}, ServingSettings(batch_tokens=16, queue_batches=1)) as http:
-        batcher = next(iter(http.app.state.service.models)).batcher  # type: ignore[attr-defined]
-        batcher.waiting += 1000
-        try:
+    with serving({"tiny": bert}, Settings(batch_tokens=16, queue_batches=1)) as http:
+        with full_queue(http):
             body = {"input": "a", "model": "tiny"}
             for headers in ({}, {"Expect": "nothing"}):  # before and after HTTP is parsed
                 refused = http.post("/v1/embeddings", json=body, headers=headers)
                 assert refused.status_code == 429
             assert http.post("/nothing", json=body).status_code == 429
-        finally:
-            batcher.waiting -= 1000
         text = http.get("/metrics").text
         assert 'te_request_count_total{model="",route="/v1/embeddings",status="429"} 2.0' in text
         assert 'te_request_count_total{model="",route="other",status="429"} 1.0' in text

@@ -25,7 +25,7 @@ from bertsmith import Bert
 from bertsmith.serve import ServingSettings
 from bertsmith.serve.run import JsonLines, listen
 from bertsmith.serve.traces import Traces
-from serve.live import serving, tiny
+from serve.live import serving, tiny, until
 
 
 @contextmanager
@@ -171,13 +171,6 @@ def test_as_many_inputs_as_openai_takes(bert: Bert) -> None:
         assert len(http.post("/v1/embeddings", json=body).json()["data"]) == 2048
         body["input"].append("one more")  # type: ignore[attr-defined]
         assert http.post("/v1/embeddings", json=body).status_code == 413
-
-
-def until(holds: Any, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 # ------------------------------------------------------------------ processes

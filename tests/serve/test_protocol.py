@@ -2,7 +2,6 @@
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.client import HTTPResponse
 
 import httpx
@@ -11,7 +10,7 @@ import pytest
 from bertsmith import Bert
 from bertsmith.serve import ServingSettings
 from bertsmith.serve.protocol import parse
-from serve.live import serving
+from serve.live import full_queue, serving
 
 PLAIN = b"POST /embed?x=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -39,16 +38,6 @@ def test_only_plain_complete_requests_are_parsed() -> None:
         assert parse(data) is None, data
 
 
-@contextmanager
-def full(http: httpx.Client) -> Iterator[None]:
-    batcher = next(iter(http.app.state.service.models)).batcher  # type: ignore[attr-defined]
-    batcher.waiting += 10**6
-    try:
-        yield
-    finally:
-        batcher.waiting -= 10**6
-
-
 @pytest.fixture(scope="module")
 def guarded(bert: Bert) -> Iterator[httpx.Client]:
     with serving({"tiny": bert}, ServingSettings(api_key="secret")) as http:
@@ -58,7 +47,7 @@ def guarded(bert: Bert) -> Iterator[httpx.Client]:
 
 def test_a_full_server_refuses_and_the_connection_goes_on(guarded: httpx.Client) -> None:
     body = {"input": "a", "model": "tiny"}
-    with full(guarded):
+    with full_queue(guarded):
         for headers in ({"X-Request-ID": "mine"}, {"X-Request-ID": "mine", "Expect": "nothing"}):
             refused = guarded.post("/v1/embeddings", json=body, headers=headers)
             assert refused.status_code == 429
@@ -75,7 +64,7 @@ def test_a_full_server_refuses_and_the_connection_goes_on(guarded: httpx.Client)
 def test_requests_in_pieces_are_refused_too(guarded: httpx.Client) -> None:
     address = (guarded.base_url.host, guarded.base_url.port)
     request = PLAIN.replace(b"Host: a", b"Host: a\r\nAuthorization: Bearer secret")
-    with full(guarded), socket.create_connection(address, timeout=10) as client:
+    with full_queue(guarded), socket.create_connection(address, timeout=10) as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for pieces in ([request], [request[:40], request[40:]], [request]):
             for piece in pieces:
