@@ -155,28 +155,23 @@ class LoadedModel:
 
     def encode(self, texts: Sequence[str], spelled: Spelled = "text") -> list[Encoding]:
         """Encode texts to tokens with their characters, without special tokens around them."""
-        encoded = self.tokenizer.encode_many(texts, special=False, spelled=spelled)
-        self._known([one.ids for one in encoded])
-        if spelled == "text":
-            self._count_spelled(texts)
-        return encoded
+        encodings = self.tokenizer.encode_many(texts, special=False, spelled=spelled)
+        self._count([encoding.ids for encoding in encodings], texts if spelled == "text" else ())
+        return encodings
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode texts to token ids only, without special tokens."""
-        ids = self._known(self.tokenizer.encode_ids(texts))
-        self._count_spelled(texts)
+        ids = self.tokenizer.encode_ids(texts)
+        self._count(ids, texts)
         return ids
 
-    def _count_spelled(self, texts: Sequence[str]) -> None:
-        self.ledger.note(SPELLED, self.tokenizer.spelled(texts))
-
-    def _known(self, texts: list[list[int]]) -> list[list[int]]:
-        """The same ids; those that stand for unknown characters are counted."""
+    def _count(self, ids: list[list[int]], texts: Sequence[str]) -> None:
+        """Count unknown tokens in the ledger, and special tokens that are spelled out in texts."""
         unknown = self.tokenizer.unk_id
         if unknown is not None:
-            count = sum(ids.count(unknown) for ids in texts)
-            self.ledger.note("unknown tokens", count, sum(map(len, texts)))
-        return texts
+            count = sum(row.count(unknown) for row in ids)
+            self.ledger.note("unknown tokens", count, sum(map(len, ids)))
+        self.ledger.note(SPELLED, self.tokenizer.spelled(texts))
 
     def run(
         self, windows: Sequence[Window], compute: Compute[Result], progress: bool | None = None

@@ -63,19 +63,19 @@ def verdict(
     simple: dict[str, Any] | None, scores: dict[str, dict[str, float] | None], metric: str
 ) -> str:
     """A warning if the baseline is as good as the model or better; else empty."""
-    name = (simple or {}).get("name", NAME)
+    simple = simple or {}
+    name, advice = simple.get("name", NAME), SIMPLER if simple.get("fitted") else ADVICE
     for split in ("test", "dev"):
-        ours = (scores.get(split) or {}).get(metric)
-        count = int((scores.get(split) or {}).get("count", FEW))
-        theirs = ((simple or {}).get("scores", {}).get(split) or {}).get(metric)
-        if ours is not None and theirs is not None:
+        ours = scores.get(split) or {}
+        score, count = ours.get(metric), int(ours.get("count", FEW))
+        simple_score = (simple.get("scores", {}).get(split) or {}).get(metric)
+        if score is not None and simple_score is not None:
             if count < FEW:
                 return f"{count} {split} examples are too few to compare with {name}"
-            if theirs >= ours:
-                advice = SIMPLER if (simple or {}).get("fitted") else ADVICE
-                scores_of_both = f"{split} {metric} {theirs:.4f} against {ours:.4f}"
-                return f"{name} is at least as good: {scores_of_both}; {advice}"
-            return ""
+            if simple_score < score:
+                return ""
+            scores_of_both = f"{split} {metric} {simple_score:.4f} against {score:.4f}"
+            return f"{name} is at least as good: {scores_of_both}; {advice}"
     return ""
 
 

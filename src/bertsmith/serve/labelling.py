@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI
 from pydantic import Field
-from starlette.responses import HTMLResponse
 
 from bertsmith import __version__
 from bertsmith.label.session import LONGEST_NAME, Conflict, Session
@@ -16,6 +15,7 @@ from bertsmith.serve.errors import ServeError
 from bertsmith.serve.gate import Admission, Gate, State
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Models
+from bertsmith.serve.playground import add_page
 from bertsmith.serve.route import Body, JsonRoute
 from bertsmith.serve.service import ModelService
 from bertsmith.settings.serving import ServingSettings
@@ -52,14 +52,9 @@ def labelling_app(session: Session, settings: ServingSettings, state: State) -> 
     """Return the page of a session as an ASGI application."""
     app = FastAPI(title="bertsmith label", version=__version__, docs_url=None, redoc_url=None)
     app.state.admission = Admission(state)
-    html, headers = _page(session, settings.api_key is not None), {"X-Frame-Options": "DENY"}
-
-    @app.get("/", include_in_schema=False)
-    async def show() -> HTMLResponse:
-        return HTMLResponse(html, headers={**headers, "X-Content-Type-Options": "nosniff"})
-
+    add_page(app, _page(session, settings.api_key is not None))
     app.include_router(events := _events(session))
-    app.state.paths = {getattr(one, "path", "") for one in (*app.routes, *events.routes)}
+    app.state.paths = {getattr(route, "path", "") for route in (*app.routes, *events.routes)}
     app.state.admission.serve(ModelService(Models(()), settings, Metrics()), app)
     app.add_middleware(Gate, admission=app.state.admission)
     return app
@@ -94,9 +89,9 @@ def _events(session: Session) -> APIRouter:
     @router.post("/answer")
     async def answer(body: AnswerEvent) -> dict[str, Any]:
         """Store an answer, and return it with the next text."""
-        given = body.model_dump(exclude={"id", "tab"})
+        fields = body.model_dump(exclude={"id", "tab"})
         try:
-            stored = await to_thread(session.answer, body.id, **given)
+            stored = await to_thread(session.answer, body.id, **fields)
         except Conflict as error:
             raise ServeError(409, str(error)) from error
         return {"stored": stored, "next": await state(body)}

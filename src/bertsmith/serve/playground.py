@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, FastAPI
 from starlette.responses import HTMLResponse
 
 from bertsmith.pages import page
@@ -32,14 +32,17 @@ def playground_routes(service: ModelService, index: Any) -> APIRouter:
         key=key,
         settings={"models": models, "index": index is not None, "key": key, "forms": forms(uses)},
     )
-    # Do not let other sites embed the page in a frame.
+    add_page(router, html)
+    return router
+
+
+def add_page(router: APIRouter | FastAPI, html: str) -> None:
+    """Answer / with a page that other sites cannot embed in a frame."""
     headers = {"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff"}
 
     @router.get("/", include_in_schema=False)
     async def show() -> HTMLResponse:
         return HTMLResponse(html, headers=headers)
-
-    return router
 
 
 def forms(uses: Iterable[Use]) -> list[dict[str, Any]]:
