@@ -33,16 +33,16 @@ class Explanation:
         self.totals = [[0.0] * len(encoding) for encoding in self.encodings]
 
     def add(
-        self, window: Window, head: str, outputs: Outputs, steps: int = STEPS, share: float = 1.0
+        self, window: Window, head: str, outputs: Outputs, steps: int = STEPS, weight: float = 1.0
     ) -> None:
         """Add what a window's tokens contribute to the sum of some outputs of a head."""
         gains = attribute(self.bert, window, head, outputs, steps)
         for place, token in enumerate(window.tokens, window.first):
-            self.totals[-1][token] += gains[place] * share
-        if len(self.totals) == 2:  # the first text stands whole before the second
+            self.totals[-1][token] += gains[place] * weight
+        if len(self.totals) == 2:  # the first text is complete in every window
             start = self.bert.tokenizer.build([-1], [])[0].index(-1)
             for token in range(len(self.totals[0])):
-                self.totals[0][token] += gains[start + token] * share
+                self.totals[0][token] += gains[start + token] * weight
 
     def words(self, windows: Sequence[Window]) -> Rows:
         """The words that these windows hold, each with the sum over its tokens."""

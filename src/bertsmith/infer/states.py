@@ -170,21 +170,21 @@ def _run(
     """Read the windows that matter, longest first; hand the texts on in their order."""
     width, last = loaded.checkpoint.config.width, all_depths(loaded)[-1]
     states = [np.zeros((len(depths), len(job.rows), width), np.float32) for job in jobs]
-    parts = [part for number, job in enumerate(jobs) for part in _parts(number, job)]
+    items = [item for number, job in enumerate(jobs) for item in _window_rows(number, job)]
     budget = loaded.budget or BUDGETS.get(loaded.device.type, 2048)
-    lengths = [len(part.window.ids) for part in parts]
+    lengths = [len(item.window.ids) for item in items]
     plan = list(packed(lengths, budget))
     yield None  # the model was not needed so far
     for chosen in _with_progress(plan, lengths, loaded.progress):
-        group = [parts[number] for number in chosen]
+        group = [items[number] for number in chosen]
         batch = Batch.of([one.window.ids for one in group], [one.window.segments for one in group])
         starts = accumulate(batch.layout.lengths, initial=0)
         source, target, weight, count = [], [], [], 0
-        for start, part in zip(starts, group, strict=False):
-            source += [start + row for row in part.source]
-            target += [count + place for place in part.target]
-            weight += part.weight
-            count += len(part.rows)
+        for start, item in zip(starts, group, strict=False):
+            source += [start + row for row in item.source]
+            target += [count + place for place in item.target]
+            weight += item.weight
+            count += len(item.rows)
         device = loaded.device
         picked, place = torch.tensor(source, device=device), torch.tensor(target, device=device)
         scale = torch.tensor(weight, device=device)[:, None]
@@ -197,9 +197,9 @@ def _run(
                 pooled.index_add_(0, place, hidden[picked].float() * scale)
                 rows = pooled.cpu().numpy()
                 done = 0
-                for part in group:
-                    states[part.job][number, part.rows] += rows[done : done + len(part.rows)]
-                    done += len(part.rows)
+                for item in group:
+                    states[item.job][number, item.rows] += rows[done : done + len(item.rows)]
+                    done += len(item.rows)
         yield None
     for number, job in enumerate(jobs):
         states[number][:, [not places for places in job.rows]] = np.nan
@@ -216,7 +216,7 @@ def _with_progress(
             advance(sum(lengths[number] for number in chosen))
 
 
-class _Part(NamedTuple):
+class _WindowRows(NamedTuple):
     """A window with what it adds to the rows of its text."""
 
     job: int
@@ -227,15 +227,15 @@ class _Part(NamedTuple):
     weight: list[float]
 
 
-def _parts(number: int, job: _Job) -> Iterator[_Part]:
+def _window_rows(number: int, job: _Job) -> Iterator[_WindowRows]:
     """The windows of a text that hold anything of its rows."""
-    parts: dict[int, _Part] = {}
+    items: dict[int, _WindowRows] = {}
     for row, places in enumerate(job.rows):
         for at, source in places:
-            part = parts.setdefault(at, _Part(number, job.windows[at], [], [], [], []))
-            if not part.rows or part.rows[-1] != row:
-                part.rows.append(row)
-            part.source.append(source)
-            part.target.append(len(part.rows) - 1)
-            part.weight.append(1 / len(places))
-    yield from parts.values()
+            item = items.setdefault(at, _WindowRows(number, job.windows[at], [], [], [], []))
+            if not item.rows or item.rows[-1] != row:
+                item.rows.append(row)
+            item.source.append(source)
+            item.target.append(len(item.rows) - 1)
+            item.weight.append(1 / len(places))
+    yield from items.values()

@@ -46,8 +46,8 @@ class Windower:
                 f"input {number}: its first text has {len(ids)} tokens, too many beside the "
                 f"second in a model that reads {self.limit}; shorten it or swap the two"
             )
-        parts = self._parts(number, second, room)
-        return [self._around(number, ids, second, part) for part in parts]
+        ranges = self._parts(number, second, room)
+        return [self._around(number, ids, second, part) for part in ranges]
 
     def beside(self, number: int, ids: Sequence[int], second: Sequence[int]) -> list[Window]:
         """The windows of a pair whose second text is whole beside parts of the first."""
@@ -115,7 +115,7 @@ def cut(length: int, room: int, overlap: int) -> list[range]:
     return [range(max(0, end - room), end) for end in ends]
 
 
-def clearest(parts: Sequence[range], length: int) -> list[int]:
+def clearest(ranges: Sequence[range], length: int) -> list[int]:
     """For each token the window in which it is furthest from an edge that cuts the text."""
-    seams = [(left.stop + right.start + 1) // 2 for left, right in pairwise(parts)]
+    seams = [(left.stop + right.start + 1) // 2 for left, right in pairwise(ranges)]
     return [bisect_right(seams, token) for token in range(length)]

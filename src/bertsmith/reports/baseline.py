@@ -100,11 +100,11 @@ def fitted_words(train: Dataset[Any], class_weights: str = "") -> Any:
     words = TfidfVectorizer(
         ngram_range=(1, 2), sublinear_tf=True, max_features=FEATURES, token_pattern=r"(?u)\S+"
     )
-    parts = TfidfVectorizer(
+    characters = TfidfVectorizer(
         analyzer="char_wb", ngram_range=(3, 4), sublinear_tf=True, max_features=FEATURES
     )
     short = sum(map(len, texts)) <= SHORT
-    features = make_union(words, parts) if short else words
+    features = make_union(words, characters) if short else words
     rows = features.fit_transform(texts)
     labels, seen = train.labels, [name for one in examples for name in one.label_names]
     if not task_named(train.task).several:

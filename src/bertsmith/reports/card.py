@@ -60,7 +60,7 @@ def _settings(content: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
         if name in always or (value != defaults[name] and name != "metric")
     }
     text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())
-    kept = f"epoch {content['kept_epoch']} was kept"
+    epoch = f"epoch {content['kept_epoch']} was kept"
     if content["scores"]["dev"] and content["settings"]["keep"] == "best":
-        kept += f", by {content['metric']}"
-    return f"{text[0].upper()}{text[1:]}; {content['steps']:,} steps; {kept}."
+        epoch += f", by {content['metric']}"
+    return f"{text[0].upper()}{text[1:]}; {content['steps']:,} steps; {epoch}."

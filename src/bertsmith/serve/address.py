@@ -10,7 +10,7 @@ from urllib.parse import unquote
 # As sent: a slash in a name is written %2F. GET /models/NAME itself describes the model.
 OWN = re.compile(r"/models/([^/]+)(/.*|)", re.DOTALL)
 
-NAMED: ContextVar[str | None] = ContextVar("named", default=None)  # by the address of a request
+ADDRESSED: ContextVar[str | None] = ContextVar("addressed", default=None)  # a model
 
 
 def within(path: str) -> str:
@@ -20,9 +20,9 @@ def within(path: str) -> str:
 
 
 class BaseAddresses:
-    """ASGI middleware: a path below /models/NAME is that of a route, and the name is in `NAMED`.
+    """ASGI middleware: strips /models/NAME from a path and stores the name in `ADDRESSED`.
 
-    The name decides, whatever `model` a request has: clients send names of other services there.
+    It goes before the `model` of a request, where clients send names of other services.
     """
 
     def __init__(self, app: Any) -> None:
@@ -34,7 +34,7 @@ class BaseAddresses:
             sent = scope.get("raw_path", scope["path"].encode()).decode("ascii", "replace")
             below = OWN.fullmatch(sent.partition("?")[0])
             if below is not None and (below[2] or scope["method"] == "POST"):
-                NAMED.set(unquote(below[1]))
+                ADDRESSED.set(unquote(below[1]))
                 path = below[2] or "/"
                 scope = {**scope, "path": unquote(path), "raw_path": path.encode()}
         await self.app(scope, receive, send)

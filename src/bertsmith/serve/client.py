@@ -74,16 +74,16 @@ class RemoteBert(Methods):
 
     def __init__(self, url: str, *, model: str | None, api_key: str | None, timeout: float) -> None:
         try:
-            parts = urlsplit(url)
-            self._host, self._port = parts.hostname or "", parts.port
+            address = urlsplit(url)
+            self._host, self._port = address.hostname or "", address.port
         except ValueError as error:
             raise BertsmithError(f"{url!r} is not the address of a server ({error})") from error
-        if parts.scheme not in ("http", "https") or not self._host:
+        if address.scheme not in ("http", "https") or not self._host:
             raise BertsmithError(
                 f"{url!r} is not the address of a server, such as http://127.0.0.1:8080"
             )
         self.url, self.model, self.timeout = url.rstrip("/"), model, timeout
-        self._https, self._path = parts.scheme == "https", parts.path.rstrip("/")
+        self._https, self._path = address.scheme == "https", address.path.rstrip("/")
         self._key = api_key
         self._own = threading.local()  # a connection for each thread
         self._connections: WeakSet[HTTPConnection] = WeakSet()  # those of all threads

@@ -265,7 +265,7 @@ class HubBody(Body):
         for name, task in TASKS.items():
             if keys & {*task.own}:
                 return name
-        able = [models.named(self.model)] if self.model else [*models]
+        able = [models.get(self.model)] if self.model else [*models]
         masks = [str(model.bert.tokenizer.mask_token) for model in able if "fill-mask" in model.can]
         texts = [text for text in listed(inputs) if isinstance(text, str)]  # type: ignore[arg-type]
         return "fill-mask" if any(mask in text for mask in masks for text in texts) else None
@@ -274,7 +274,7 @@ class HubBody(Body):
         """The task that a model is for; without a name, the first one that the caller may use."""
         may_use = USAGE.get().caller.may_use
         usable = [model for model in service.models if may_use(model.base)] or [*service.models]
-        served = service.models.named(self.model) if self.model else usable[0]
+        served = service.models.get(self.model) if self.model else usable[0]
         for name in ("text-classification", "token-classification", "question-answering"):
             if TASKS[name].verb in served.can:
                 return name

@@ -218,7 +218,7 @@ class Models:
         """
         served = None if name is None else self.find(name)
         if served is None and name is not None and not self.any_name:
-            return self.named(name)  # an error
+            return self.get(name)  # an error
         if served is None:
             able = [model for model in self.current if ability in model.can]
             able = [model for model in able if may_use(model.base)] or able  # which is refused
@@ -249,7 +249,7 @@ class Models:
             return 0 if model.cross_encoder else 3
 
         usable = [model for model in self if may_use(model.base)] or [*self]
-        served = self.named(name) if name else min(usable, key=order)
+        served = self.get(name) if name else min(usable, key=order)
         _ = served.pair_scores  # an error where the model cannot rank texts
         return served
 
@@ -273,7 +273,7 @@ class Models:
         """One version of every model: what a request without a name may get."""
         return [model for base in self.newest if (model := self.find(base)) is not None]
 
-    def named(self, name: str) -> ServedModel:
+    def get(self, name: str) -> ServedModel:
         """Return the model of this name; an unknown name is an error."""
         served = self.find(name)
         if served is None:

@@ -65,7 +65,7 @@ def openai_routes(service: ModelService) -> APIRouter:
     @router.get("/v1/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
         """One model of this server."""
-        return _listed(service.models.named(name))
+        return _listed(service.models.get(name))
 
     return router
 

@@ -147,7 +147,7 @@ def own_routes(service: ModelService, dialects: Dialects) -> APIRouter:
     @router.get("/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
         """One model. All routes are also at /models/NAME/..., for this model."""
-        return service.models.named(name).describe()
+        return service.models.get(name).describe()
 
     @router.get("/drift")
     async def drift() -> dict[str, Any]:

@@ -82,10 +82,10 @@ class Site:
             LOG.info("reloaded", extra={"entry": result})
             return result
 
-    async def _end(self, old: ModelService, kept: Models) -> None:
+    async def _end(self, old: ModelService, remaining: Models) -> None:
         """End the workers of models that are served no more, once no request needs them."""
         await self.admission.state.finished()
-        await asyncio.to_thread(old.close, kept)
+        await asyncio.to_thread(old.close, remaining)
         # FastAPI keeps the routes of former applications in its caches; models must not stay there.
         old.models.served.clear()
         old.models.newest.clear()

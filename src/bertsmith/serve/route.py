@@ -33,7 +33,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from bertsmith.errors import BertsmithError
-from bertsmith.serve.address import NAMED
+from bertsmith.serve.address import ADDRESSED
 from bertsmith.serve.errors import (
     ServeError,
     Shape,
@@ -99,8 +99,8 @@ class JsonRoute(APIRoute):
                     body = await request.body()
                     shape = _shape(path, body)
                     parsed = adapter.validate_json(body)
-                    if (named := NAMED.get()) is not None:
-                        parsed.model = named
+                    if (model := ADDRESSED.get()) is not None:
+                        parsed.model = model
                     value = await _attended(request, endpoint(parsed), usage)
                 return value if isinstance(value, Response) else await encoded(value)
             except ServeError as error:

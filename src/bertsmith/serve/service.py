@@ -17,7 +17,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.infer.run import Steps
 from bertsmith.infer.states import TextStates, all_depths, hidden_state_steps
 from bertsmith.serve.access import Caller, Key
-from bertsmith.serve.address import NAMED
+from bertsmith.serve.address import ADDRESSED
 from bertsmith.serve.batcher import Job, NotFinite
 from bertsmith.serve.drift import Drift
 from bertsmith.serve.errors import ServeError
@@ -90,9 +90,9 @@ class ModelService:
         self.drift = Drift(settings, metrics)
         self.threads = ThreadPoolExecutor(2, thread_name_prefix="tokenizer")
 
-    def close(self, kept: Models | None = None) -> None:
-        """Stop the workers of all models once their queues are empty, but for those kept."""
-        batchers = {id(model.batcher) for model in kept or ()}
+    def close(self, remaining: Models | None = None) -> None:
+        """Stop the workers of all models once their queues are empty, except those that remain."""
+        batchers = {id(model.batcher) for model in remaining or ()}
         for model in self.models:
             if id(model.batcher) not in batchers:
                 self.metrics.forget(model.name, model.batcher)
@@ -140,8 +140,8 @@ class ModelService:
     @property
     def addressed(self) -> list[ServedModel]:
         """The model that the address of the request names, else all models."""
-        name = NAMED.get()
-        return [*self.models] if name is None else [self.models.named(name)]
+        name = ADDRESSED.get()
+        return [*self.models] if name is None else [self.models.get(name)]
 
     def pick(self, name: str | None, ability: str) -> ServedModel:
         """Return the model that answers a request: see `Models.pick`."""

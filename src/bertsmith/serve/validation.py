@@ -25,7 +25,7 @@ EXPECTED = {  # by pydantic's types of errors
     "model_attributes_type": "an object",
 }
 LIMITS = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le")}
-NAMED = ("missing", "extra_forbidden")  # errors about a key, not about its value
+KEY_ERRORS = ("missing", "extra_forbidden")  # errors about a key, not about its value
 # Keys of objects within bodies.
 FIELDS = {"source_sentence", "sentences", "text", "question", "context"}
 MOST = 3  # problems in one message
@@ -63,19 +63,19 @@ def invalid(error: ValidationError, models: Mapping[str | None, type[BaseModel]]
             return ServeError(400, f"{key or 'the body'} is empty", kind="Empty", param=key or None)
         messages.append(_problem(own))
     message = "; ".join(messages[:MOST])
-    if any(one["type"] in NAMED for own in problems.values() for _, one in own) and keys:
+    if any(one["type"] in KEY_ERRORS for own in problems.values() for _, one in own) and keys:
         message += f" (keys of this route: {', '.join(keys)})"
     return ServeError(422, message, param=next(iter(problems), None) or None)
 
 
 def _indices(where: Sequence[str | int], error: Mapping[str, Any]) -> Path:
     """The path below a key, without pydantic's names for the members of unions."""
-    named = error["type"] in NAMED
+    about_key = error["type"] in KEY_ERRORS
     last = len(where) - 1
     return tuple(
         part
         for place, part in enumerate(where)
-        if isinstance(part, int) or part in FIELDS or (named and place == last)
+        if isinstance(part, int) or part in FIELDS or (about_key and place == last)
     )
 
 
