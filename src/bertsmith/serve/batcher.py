@@ -68,6 +68,9 @@ class QueuedWindow(NamedTuple):
         return self.job.windows[self.number]
 
 
+Finished = dict[Job, BaseException | None]  # with the error that ended a job, if one did
+
+
 class NotFinite(RuntimeError):  # noqa: N818 - the name of the condition
     """The hidden states of a batch have NaN or infinite values."""
 
@@ -287,21 +290,19 @@ class Batcher:
             return
         start = perf_counter()
         jobs = {item.job for item in batch}
-        finished: list[tuple[Job, BaseException | None]] = []
         tokens = 0
         if batch[0].job.steps is not None:
-            finished += self._step(batch[0].job, batch[0].job.steps)
+            finished = self._step(batch[0].job, batch[0].job.steps)
         else:
             batch.sort(key=lambda item: -len(item.window.ids))
             tokens = sum(len(item.window.ids) for item in batch)
             groups = [[item] for item in batch] if self.exact else [batch]
-            failures = {job: error for group in groups for job, error in self._encode(group)}
-            for job in failures:
+            finished = {job: error for group in groups for job, error in self._encode(group)}
+            for job in finished:
                 self.cancel(job)
-            finished += failures.items()
-            finished += [
-                (job, None) for job in jobs if job not in failures and job.done == len(job.windows)
-            ]
+            for job in jobs - finished.keys():
+                if job.done == len(job.windows):
+                    finished[job] = None
         seconds = perf_counter() - start
         for job in jobs:
             job.seconds += seconds
@@ -313,23 +314,21 @@ class Batcher:
         if finished:
             _deliver(finished)
 
-    def _step(
-        self, job: Job, steps: Generator[None, None, Any]
-    ) -> list[tuple[Job, BaseException | None]]:
+    def _step(self, job: Job, steps: Generator[None, None, Any]) -> Finished:
         """Run one step of a call; return the call if it has ended."""
         failure: BaseException | None = None
         try:
             with self._turn, torch.inference_mode():
                 next(steps)
-            return []
+            return {}
         except StopIteration as stop:
             job.results = stop.value
         except Exception as error:  # noqa: BLE001 - the request that caused it shows it
             failure = error
         self.cancel(job)
-        return [(job, failure)]
+        return {job: failure}
 
-    def _encode(self, items: Sequence[QueuedWindow]) -> Iterator[tuple[Job, BaseException]]:
+    def _encode(self, items: Sequence[QueuedWindow]) -> Iterator[tuple[Job, BaseException | None]]:
         """Encode windows; a failing batch is bisected until the faulty windows are isolated."""
         try:
             self._forward(items)
@@ -370,11 +369,11 @@ def once(call: Callable[[], Result]) -> Generator[None, None, Result]:
     return call()
 
 
-def _deliver(finished: Sequence[tuple[Job, BaseException | None]]) -> None:
+def _deliver(finished: Finished) -> None:
     """Resolve the futures of all finished requests with one call to their event loop."""
 
     def wake() -> None:
-        for job, error in finished:
+        for job, error in finished.items():
             if job.future.done():
                 continue
             if error is None:
@@ -383,6 +382,6 @@ def _deliver(finished: Sequence[tuple[Job, BaseException | None]]) -> None:
                 job.future.set_exception(error)
 
     try:
-        finished[0][0].future.get_loop().call_soon_threadsafe(wake)
+        next(iter(finished)).future.get_loop().call_soon_threadsafe(wake)
     except RuntimeError:
         return  # the event loop is closed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter
 from pydantic import Field, create_model
@@ -16,7 +16,7 @@ from bertsmith.serve.errors import ServeError
 from bertsmith.serve.read import Spans
 from bertsmith.serve.route import Body, Loose, ModelName, Read, either, post, routes
 from bertsmith.serve.service import USAGE, ModelService
-from bertsmith.tasks.embedding import Vectors, unit_vectors
+from bertsmith.tasks.embedding import unit_vectors
 from bertsmith.tasks.registry import USES
 from bertsmith.tasks.use import Texts, Use, as_json, listed
 
@@ -44,16 +44,6 @@ class OwnBody(Body):
         return result(as_json(await service.ask(served, self.verb, request, self.long)), self.read)
 
 
-class TokenSimilarity(NamedTuple):
-    """The cosine of two texts, and of each token of one with each of the other."""
-
-    model: str
-    similarity: float
-    first: list[dict[str, Any]]
-    second: list[dict[str, Any]]
-    tokens: Vectors
-
-
 class TokenSimilarityBody(OwnBody):
     """Two texts to compare token by token."""
 
@@ -67,10 +57,14 @@ class TokenSimilarityBody(OwnBody):
         first, second = await service.states(served, texts, long=self.long)
         if len(first.spans) * len(second.spans) > MOST_PAIRS:
             raise ServeError(422, "the texts have too many tokens to compare one by one")
-        one, two = unit_vectors(first.vectors[0]), unit_vectors(second.vectors[0])
-        cosine, cosines = float(vectors[0] @ vectors[1]), (one @ two.T).round(5)
-        spelled = _spelled(first), _spelled(second)
-        return TokenSimilarity(served.name, cosine, *spelled, cosines)._asdict()
+        cosines = unit_vectors(first.vectors[0]) @ unit_vectors(second.vectors[0]).T
+        return {
+            "model": served.name,
+            "similarity": float(vectors[0] @ vectors[1]),
+            "first": _token_texts(first),
+            "second": _token_texts(second),
+            "tokens": cosines.round(5),
+        }
 
 
 class StatesBody(Body):
@@ -176,7 +170,7 @@ def result(value: Any, read: bool) -> dict[str, Any]:
     return {**answer, "read": usage.read} if read else answer
 
 
-def _spelled(states: TextStates) -> list[dict[str, Any]]:
+def _token_texts(states: TextStates) -> list[dict[str, Any]]:
     text = states.text
     return [{"text": text[start:end], "start": start, "end": end} for start, end in states.spans]
 

@@ -124,10 +124,6 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
-def _wait_for_start(*_: Any) -> None:
-    """Handle a request to reload while the configuration is read for the first time."""
-
-
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket, or raise a one-line error."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -160,7 +156,7 @@ def serve(
     With `reloads`, SIGHUP makes each process read its configuration again.
     """
     if reloads:
-        signal.signal(HANGUP, _wait_for_start)
+        signal.signal(HANGUP, lambda *_: None)  # until the configuration is read for the first time
     arguments = (listener, build, drain, json_logs, tls)
     if workers == 1:
         run_process(*arguments)

@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from bertsmith.errors import BertsmithError
-from bertsmith.infer.run import Steps
 from bertsmith.infer.states import TextStates, all_depths, hidden_state_steps
 from bertsmith.serve.access import Caller, Key
 from bertsmith.serve.address import ADDRESSED
@@ -129,8 +128,11 @@ class ModelService:
         read = call.windowed or call.seconds or call.texts  # in windows where they are long
 
         def finish() -> tuple[Any, list[Spans]]:
-            value = _finish(steps, results)
-            return value, read_spans(bert, read, needed.windows, call.prompt)
+            try:
+                steps.send(results)
+            except StopIteration as stop:
+                return stop.value, read_spans(bert, read, needed.windows, call.prompt)
+            raise RuntimeError("a task asked for a second pass")  # none does
 
         value, spans = await self.call(characters, finish)
         usage.read += spans
@@ -328,15 +330,6 @@ class ModelService:
         usage.read = [usage.read[row[text]] for text in seconds]
         pairs = zip(firsts, seconds, strict=True)
         return [float(vectors[row[first]] @ vectors[row[second]]) for first, second in pairs]
-
-
-def _finish(steps: Steps[Result], results: list[Any]) -> Result:
-    try:
-        steps.send(results)
-    except StopIteration as stop:
-        value: Result = stop.value
-        return value
-    raise RuntimeError("a task asked for a second pass")  # none does
 
 
 def _described(error: BaseException) -> str:
