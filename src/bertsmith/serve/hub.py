@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, ValidationError, create_model
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.models import Models, ServedModel
 from bertsmith.serve.route import Body, Filled, ModelName, routes
-from bertsmith.serve.service import USAGE, ModelService
+from bertsmith.serve.service import ModelService
 from bertsmith.serve.tei import (
     Input,
     Pair,
@@ -272,9 +272,7 @@ class HubBody(Body):
 
     def _of_model(self, service: ModelService) -> str:
         """The task that a model is for; without a name, the first one that the caller may use."""
-        may_use = USAGE.get().caller.may_use
-        usable = [model for model in service.models if may_use(model.base)] or [*service.models]
-        served = service.models.get(self.model) if self.model else usable[0]
+        served = service.models.get(self.model) if self.model else service.usable(service.models)[0]
         for name in ("text-classification", "token-classification", "question-answering"):
             if TASKS[name].verb in served.can:
                 return name

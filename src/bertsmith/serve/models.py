@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import time
@@ -26,7 +26,6 @@ from bertsmith.tasks.task import Task
 from bertsmith.tasks.use import PairScores
 
 WARM = "A first pass is slower than those that follow. " * 8
-MayUse = Callable[[str], bool]  # whether a caller may use the model of a name
 Shares = Mapping[str, float]  # names of models → how many of the requests each answers
 
 
@@ -211,47 +210,6 @@ class Models:
         if shares is not None:
             name = random.choices(list(shares), list(shares.values()))[0]
         return self.served.get(name) or self.newest.get(name)
-
-    def pick(self, name: str | None, ability: str, may_use: MayUse) -> ServedModel:
-        """Return the model of this name; without a name, the first that supports the task and that
-        the caller may use.
-        """
-        served = None if name is None else self.find(name)
-        if served is None and name is not None and not self.any_name:
-            return self.get(name)  # an error
-        if served is None:
-            able = [model for model in self.current if ability in model.can]
-            able = [model for model in able if may_use(model.base)] or able  # which is refused
-            if not USES[ability].heads:  # every model can: prefer one that was trained for it
-                able.sort(key=lambda model: model.task.verb != ability)
-            if not able:
-                raise ServeError(424, f"no model of this server can {ability}")
-            return able[0]
-        if ability not in served.can:
-            can = ", ".join(served.can)
-            raise ServeError(424, f"the model {name} cannot {ability}; it can {can}", param="model")
-        return served
-
-    def reranker(self, name: str | None, may_use: MayUse) -> ServedModel:
-        """Return the model of this name; without a name, the one that suits best of those that the
-        caller may use.
-
-        That is a cross-encoder, else a model without labels, whose vectors are compared, else a
-        classifier with a label that may mean relevant.
-        """
-
-        def order(model: ServedModel) -> int:
-            try:
-                if model.pair_scores is None:
-                    return 1 if model.task.head is None else 2
-            except ServeError:
-                return 4
-            return 0 if model.cross_encoder else 3
-
-        usable = [model for model in self if may_use(model.base)] or [*self]
-        served = self.get(name) if name else min(usable, key=order)
-        _ = served.pair_scores  # an error where the model cannot rank texts
-        return served
 
     def check_dimensions(self, served: ServedModel, dimensions: int) -> None:
         """Refuse shorter vectors than a model was trained for, and name those that were."""

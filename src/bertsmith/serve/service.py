@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -145,13 +145,49 @@ class ModelService:
         name = ADDRESSED.get()
         return [*self.models] if name is None else [self.models.get(name)]
 
+    def usable(self, models: Iterable[ServedModel]) -> list[ServedModel]:
+        """Those models that the caller may use; all if there is none, which are then refused."""
+        models, may_use = [*models], USAGE.get().caller.may_use
+        return [model for model in models if may_use(model.base)] or models
+
     def pick(self, name: str | None, ability: str) -> ServedModel:
-        """Return the model that answers a request: see `Models.pick`."""
-        return self.models.pick(name, ability, USAGE.get().caller.may_use)
+        """Return the model of this name; without a name, the first that supports the task and that
+        the caller may use.
+        """
+        models = self.models
+        served: ServedModel | None = None
+        if name is not None:
+            served = models.find(name) if models.any_name else models.get(name)
+        if served is None:
+            able = self.usable(model for model in models.current if ability in model.can)
+            if not USES[ability].heads:  # every model can: prefer one that was trained for it
+                able.sort(key=lambda model: model.task.verb != ability)
+            if not able:
+                raise ServeError(424, f"no model of this server can {ability}")
+            return able[0]
+        if ability not in served.can:
+            can = ", ".join(served.can)
+            raise ServeError(424, f"the model {name} cannot {ability}; it can {can}", param="model")
+        return served
 
     def reranker(self, name: str | None) -> ServedModel:
-        """Return the model that ranks texts for a request: see `Models.reranker`."""
-        return self.models.reranker(name, USAGE.get().caller.may_use)
+        """Return the model of this name; without a name, the best of those that the caller may use.
+
+        That is a cross-encoder, else a model without labels, whose vectors are compared, else a
+        classifier with a label that may mean relevant.
+        """
+
+        def order(model: ServedModel) -> int:
+            try:
+                if model.pair_scores is None:
+                    return 1 if model.task.head is None else 2
+            except ServeError:
+                return 4
+            return 0 if model.cross_encoder else 3
+
+        served = self.models.get(name) if name else min(self.usable(self.models), key=order)
+        _ = served.pair_scores  # an error where the model cannot rank texts
+        return served
 
     def begin(self, served: ServedModel, texts: Sequence[str]) -> Usage:
         """Note which model a request uses; one that its key does not allow is an error."""
