@@ -39,8 +39,8 @@ def predict(
     """Predict every row of a source (a file, a table, a list, ...); return rows with all columns.
 
     With `out` (.jsonl, .csv, .tsv or .parquet), rows are written to that file in portions and an
-    empty list is returned. `labels` are those to choose from, of a model that takes any; `coverage`
-    is that of the sets of labels, or intervals, of a calibrated model. `options` are those of
+    empty list is returned. `labels` are the labels to choose from, for models that accept any;
+    `coverage` is that of a calibrated model's label sets or intervals. `options` are those of
     `bertsmith.tasks.read.open_data`: `columns`, `header`, ...
     """
     if (

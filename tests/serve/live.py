@@ -116,7 +116,7 @@ def full_queue(http: httpx.Client) -> Iterator[None]:
         batcher.waiting -= 10**6
 
 
-def until(holds: Callable[[], bool], seconds: float = 60) -> None:
+def until(holds: Any, seconds: float = 60) -> None:
     """Wait for a condition."""
     end = time.monotonic() + seconds
     while not holds():

@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
 LONG = ("window", "refuse", "cut", "cut_left")
 Activation = Callable[[Tensor], Tensor]
-WORTHWHILE = 8  # times as many inputs, on each device, are worth copying the model to it
+WORTHWHILE = 8  # times as many inputs per device justify a copy of the model on each
 
 
 class LoadedModel:
@@ -106,7 +106,7 @@ class LoadedModel:
         return [device, *others]
 
     def portion(self, inputs: int) -> int:
-        """How many inputs are read at once, if it is so many for one device."""
+        """The number of inputs per chunk: more if several devices share the work."""
         return inputs if len(self.devices) == 1 else inputs * WORTHWHILE * len(self.devices)
 
     @property

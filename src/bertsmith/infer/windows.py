@@ -20,7 +20,7 @@ class Window:
     segments: Sequence[int]
     tokens: range  # the tokens of the text (of a pair: of the one that is split) in it
     first: int  # the row of the first of them
-    masks: tuple[int, ...] = ()  # the rows whose tokens are to be guessed
+    masks: tuple[int, ...] = ()  # the rows of masked tokens to predict
 
 
 @dataclass(frozen=True)

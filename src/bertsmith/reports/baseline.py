@@ -21,7 +21,7 @@ MOST = 50_000  # examples that it is fitted on
 PRODUCT = 5_000_000  # labels times examples: there is a classifier for each label
 FEATURES = 20_000  # words and pairs of words; of short texts as many groups of characters too
 SHORT = 2_000_000  # characters of all training texts up to which these are counted
-FEW = 10  # examples from which on two scores are compared
+FEW = 10  # with fewer examples, two scores are not compared
 NAME = "TF-IDF + logistic regression"
 # What to do where a baseline wins: one that fine-tuning with `auto` writes, and others.
 SIMPLER = "use this simpler model: fine-tuning with `auto` writes it as a model directory"

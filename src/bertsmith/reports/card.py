@@ -40,7 +40,7 @@ def write_result_card(
 
 
 def _baseline(content: Mapping[str, Any]) -> str:
-    """The score of the baseline, to stand beside the model's."""
+    """The score of the baseline on the same data."""
     simple, metric = content.get("baseline") or {}, content["metric"]
     for split in ("test", "dev"):
         scores = (simple.get("scores") or {}).get(split)
@@ -50,7 +50,7 @@ def _baseline(content: Mapping[str, Any]) -> str:
 
 
 def _settings(content: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
-    """What everyone asks for, and whatever else is not as usual."""
+    """The main settings, and others that differ from their defaults."""
     if chosen := (content.get("auto") or {}).get("chosen"):
         return f"Chosen by cross-validation (fine-tuning with `auto`): {chosen}."
     always = ("learning_rate", "optimizer", "epochs", "batch_size", "seed")

@@ -33,7 +33,7 @@ from bertsmith.serve.vllm import VllmClassify, vllm_routes
 
 
 def host(service: ModelService, index: Readers | None, state: State) -> FastAPI:
-    """Return an application behind the gate; `app.state.admission` may serve others later."""
+    """Return the application with its gate, which a reload gives another set of routes."""
     admission = Admission(state)
 
     @asynccontextmanager

@@ -27,7 +27,7 @@ from bertsmith.serve.errors import Overloaded, ServeError
 # and every request waits for the current batch.
 BUDGETS = {"cpu": 512, "cuda": 65536}
 QUEUES = {"cpu": 16.0}  # full batches of small requests that may wait; 1 on other devices
-MOST_WAITING = 2  # times the queue's length that may wait if clients with little come last
+MOST_WAITING = 2  # times the queue's length: its limit for clients with few requests in it
 SLACK = 0.5  # factor by which the last window may exceed a batch instead of waiting
 RESERVED = 0.25  # share of a batch that is reserved for large jobs, to avoid starvation
 Result = TypeVar("Result")

@@ -29,8 +29,8 @@ LOG = logging.getLogger("bertsmith.serve")
 OPEN = {"/", "/health", "/live", "/ready", "/ping", "/metrics", "/docs", "/openapi.json"}
 READING = ("GET", "HEAD", "OPTIONS")  # methods that run no model
 REQUEST_ID = re.compile(rb"[\w.:-]{1,128}", re.ASCII)
-GRACE = 0.5  # seconds for the rest of a request after a server has stopped to accept others
-BODIES = 32  # times the largest body, in bytes: what all requests together may have sent
+GRACE = 0.5  # seconds for the rest of a request after a server has stopped accepting others
+BODIES = 32  # times the largest body: the most bytes that all requests together may hold
 
 
 class State:
@@ -77,7 +77,7 @@ class State:
 class Admission:
     """Authentication, limits and admission; metrics and logs of every request.
 
-    What is served is replaced as a whole by `serve`; running requests keep the old.
+    `serve` replaces all models at once; requests that have begun finish with the old ones.
     """
 
     service: ModelService

@@ -26,7 +26,7 @@ from bertsmith.tasks.task import Task
 from bertsmith.tasks.use import PairScores
 
 WARM = "A first pass is slower than those that follow. " * 8
-Shares = Mapping[str, float]  # names of models → how many of the requests each answers
+Shares = Mapping[str, float]  # names of models → the fraction of requests that each answers
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ServedModel:
 
     @property
     def can(self) -> list[str]:
-        """The verbs of what the model can do."""
+        """The verbs of the uses that the model supports."""
         return [verb for verb, use in USES.items() if use.can(self.bert)]
 
     @property
@@ -86,8 +86,8 @@ class ServedModel:
         """The maximum number of tokens per window for embeddings."""
         return min(self.bert.max_length, self.bert.sentence.max_length or self.bert.max_length)
 
-    def gives(self, dimensions: int) -> bool:
-        """Whether the model has vectors of this width, or was trained for such (Matryoshka)."""
+    def supports_width(self, dimensions: int) -> bool:
+        """Whether the model's vectors have this width, or can be cut to it (Matryoshka)."""
         settings, width = self.bert.checkpoint.settings, self.bert.vector_width
         trained = settings.get("matryoshka_dimensions")
         if dimensions == width or (isinstance(trained, list) and dimensions in trained):
@@ -197,7 +197,7 @@ class Models:
 
     @property
     def can(self) -> list[str]:
-        """The verbs of what at least one model can do."""
+        """The verbs of the uses that at least one model supports."""
         return [verb for verb, use in USES.items() if any(use.can(model.bert) for model in self)]
 
     def full(self, client: str | None = None) -> bool:
@@ -213,9 +213,9 @@ class Models:
 
     def check_dimensions(self, served: ServedModel, dimensions: int) -> None:
         """Refuse shorter vectors than a model was trained for, and name those that were."""
-        if served.gives(dimensions):
+        if served.supports_width(dimensions):
             return
-        able = [model.name for model in self.current if model.gives(dimensions)]
+        able = [model.name for model in self.current if model.supports_width(dimensions)]
         instead = f"{', '.join(able)} can" if able else "no model here can"
         width = served.bert.vector_width
         raise ServeError(
@@ -228,7 +228,7 @@ class Models:
 
     @property
     def current(self) -> list[ServedModel]:
-        """One version of every model: what a request without a name may get."""
+        """The version of every model that answers requests without a version."""
         return [model for base in self.newest if (model := self.find(base)) is not None]
 
     def get(self, name: str) -> ServedModel:

@@ -1,4 +1,4 @@
-"""The server's own routes: one for each use that a loaded model is able to do."""
+"""The server's own routes: one for each use that a loaded model supports."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from bertsmith.serve.gate import LOG, State
 from bertsmith.serve.metrics import FOLDER
 from bertsmith.serve.protocol import RefusingProtocol
 
-QUIET = 10  # twentieths of a second without a request after which a closing server ends
+QUIET = 10  # checks, 0.05 s apart, without a request before a closing server exits
 LAST = 5  # seconds that clients then have to read their answers
 BACKLOG = 2048  # connections that wait to be accepted
 SWITCH = 0.0005  # seconds after which the event loop yields the GIL to the workers

@@ -147,8 +147,8 @@ class ModelService:
 
     def usable(self, models: Iterable[ServedModel]) -> list[ServedModel]:
         """Those models that the caller may use; all if there is none, which are then refused."""
-        models, may_use = [*models], USAGE.get().caller.may_use
-        return [model for model in models if may_use(model.base)] or models
+        candidates, may_use = [*models], USAGE.get().caller.may_use
+        return [model for model in candidates if may_use(model.base)] or candidates
 
     def pick(self, name: str | None, ability: str) -> ServedModel:
         """Return the model of this name; without a name, the first that supports the task and that
