@@ -500,9 +500,9 @@ def test_export_to_onnx_in_int8(plain: Path, tmp_path: Path) -> None:
 def test_the_canary_measures_the_drift() -> None:
     exact, int8 = tiny(), tiny()
     to_int8(int8.model)
-    from bertsmith.serve import Settings
+    from bertsmith.serve import ServingSettings
 
-    with serving({"m": int8}, Settings(canary=2), originals={"m": exact}) as client:
+    with serving({"m": int8}, ServingSettings(canary=2), originals={"m": exact}) as client:
         for text in TEXTS[:6]:
             assert client.post("/embed", json={"inputs": text}).status_code == 200
         said = client.get("/metrics").text

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic_core import to_json
 
 from bertsmith import Bert
-from bertsmith.serve import Settings, route
+from bertsmith.serve import ServingSettings, route
 from serve.live import batcher_of, full_queue, serving, until
 
 BAD: list[tuple[str, bytes, int]] = [
@@ -145,7 +145,7 @@ def test_other_host_names_are_not_answered(bert: Bert) -> None:
 
 
 def test_a_full_queue_is_429_at_once_with_retry_after(bert: Bert) -> None:
-    limits = Settings(batch_tokens=16, queue_batches=1)
+    limits = ServingSettings(batch_tokens=16, queue_batches=1)
     with serving({"tiny": bert}, limits) as http, full_queue(http):
         start = time.perf_counter()
         response = http.post("/v1/embeddings", json={"input": "a", "model": "tiny"})
@@ -157,7 +157,7 @@ def test_a_full_queue_is_429_at_once_with_retry_after(bert: Bert) -> None:
 
 
 def test_timeouts_and_clients_that_leave(bert: Bert) -> None:
-    with serving({"tiny": bert}, Settings(timeout=0.2)) as http:
+    with serving({"tiny": bert}, ServingSettings(timeout=0.2)) as http:
         batcher = batcher_of(http)
         with batcher._turn:
             late = http.post("/embed", json={"inputs": "a"})
@@ -275,7 +275,7 @@ def test_the_documentation_is_open_and_asks_for_the_key(bert: Bert) -> None:
 
 
 def test_refusals_are_counted_by_route(bert: Bert) -> None:
-    with serving({"tiny": bert}, Settings(batch_tokens=16, queue_batches=1)) as http:
+    with serving({"tiny": bert}, ServingSettings(batch_tokens=16, queue_batches=1)) as http:
         with full_queue(http):
             body = {"input": "a", "model": "tiny"}
             for headers in ({}, {"Expect": "nothing"}):  # before and after HTTP is parsed

@@ -32,7 +32,7 @@ class Files:
         self.folder, self.loaded = folder, 0
         tiny(HEADS).save(folder / "first")
         tiny(("tag",), seed=3).save(folder / "tagger")
-        self.plan = ServerPlan({"tiny": self.spec("first")}, {}, Settings())
+        self.plan = ServerPlan({"tiny": self.spec("first")}, {}, ServingSettings())
 
     def spec(self, name: str) -> ModelSpec:
         return ModelSpec(path=str(self.folder / name), device="cpu")
@@ -72,7 +72,7 @@ async def test_adapters_share_the_weights_of_their_model(files: Files) -> None:
         folder.mkdir()
         save_adapter(folder, bert.checkpoint, bert.tokenizer, bert.sentence, base, LORA)
         specs[folder.name] = files.spec(folder.name)
-    files.plan = ServerPlan(specs, {}, Settings())
+    files.plan = ServerPlan(specs, {}, ServingSettings())
     site = files.site()
     weights = [dict(site.served[name].bert.model.named_parameters()) for name in specs]
     shared = [n for n in weights[0] if all(one[n] is weights[0][n] for one in weights)]
@@ -102,7 +102,7 @@ async def test_models_come_and_go(files: Files) -> None:
         assert site.served["tiny"] is first  # kept, with its queue
         named = {"inputs": "a", "model": "tagger"}
         assert (await http.post("/tag", json=named)).json()["model"] == "tagger@2"
-        files.plan = files.plan._replace(models=more, settings=Settings(batch_tokens=7))
+        files.plan = files.plan._replace(models=more, settings=ServingSettings(batch_tokens=7))
         assert (await site.reload())["ended"] == ["tiny"]
         await site._ending
         assert not first.batcher.alive

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bertsmith import Bert
-from bertsmith.serve import Settings, run
+from bertsmith.serve import ServingSettings, run
 from serve.live import create_app, in_event_loop
 
 BODY = json.dumps({"inputs": "a text"}).encode()

@@ -122,7 +122,7 @@ class ServedModel:
         }
 
 
-def limits(settings: Settings) -> dict[str, Any]:
+def limits(settings: ServingSettings) -> dict[str, Any]:
     """The arguments of `Batcher.limit`."""
     return {
         "budget": settings.batch_tokens,
