@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tasks.models import Maker
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,12 +24,17 @@ def with_task(folder: Path) -> Path:
         for path in source.iterdir():
             if path.name not in ("tasks", "__pycache__"):
                 (target / path.name).symlink_to(path)
+    write_task(package / "tasks" / "grades")
+    return folder
+
+
+def write_task(folder: Path) -> None:
+    """Write the task's files."""
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     files = dict(FILE.findall(page))
     assert set(files) == {"__init__.py", "reading.py", "task.py"}
     for name, code in files.items():
-        (package / "tasks" / "grades" / name).write_text(code, "utf-8")
-    return folder
+        (folder / name).write_text(code, "utf-8")
 
 
 def test_the_task_of_the_page_works(made: Maker, tmp_path: Path) -> None:
@@ -61,3 +68,12 @@ def test_the_task_of_the_page_works(made: Maker, tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, str(out)]
     done = subprocess.run(command, capture_output=True, text=True, env=more, cwd=tmp_path)
     assert done.stdout.split() == ["5.0", "Grade"], done.stderr
+
+
+@pytest.mark.slow
+def test_the_task_of_the_page_passes_mypy(tmp_path: Path) -> None:
+    (folder := tmp_path / "grades").mkdir()
+    write_task(folder)
+    command = [sys.executable, "-m", "mypy", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -59,7 +59,7 @@ TEXTLESS = "rows without a text, left out"
 class TextReading(Reading):
     """Reading of tasks whose examples are a text or a pair of texts."""
 
-    roles = MappingProxyType({**TEXTS, "label": LABEL})
+    roles: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({**TEXTS, "label": LABEL})
     headings = frozenset(name for couple in COUPLES for name in couple)
     blank: ClassVar[bool] = False  # is a blank text an input, too?
     pairs: ClassVar[bool] = True  # is a second text read?

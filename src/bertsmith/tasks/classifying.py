@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, overload
+from typing import Annotated, Any, ClassVar, overload
 
 import torch
 from torch import Tensor
@@ -184,7 +184,9 @@ class Classify(Use):
     title, question = "Classify", "The label of a text, or of a pair of texts."
     heads = ("classify",)
     labelled = True
-    Request, Answer, Methods = ClassifyRequest, list[Classification], ClassifyMethods
+    Request: ClassVar[type[RequestBody]] = ClassifyRequest
+    Answer: ClassVar[Any] = list[Classification]
+    Methods: ClassVar[type[Askable]] = ClassifyMethods
     lists = ("inputs", "pairs")
 
     def call(self, bert: LoadedModel, request: ClassifyRequest) -> Call:

@@ -53,7 +53,7 @@ class LabelTraining(Training):
     """
 
     head = "classify"
-    problem: ClassVar[str]
+    problem: ClassVar[str | None]
 
     def config_changes(self) -> dict[str, Any]:
         """The names of the labels."""

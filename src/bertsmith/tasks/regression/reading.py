@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from bertsmith.data.columns import Finder, is_list
 from bertsmith.data.tables import Where, is_absent, sample
@@ -32,7 +32,7 @@ class Scored(TextExample):
 class ScoreReading(TextReading):
     """A number for a text or a pair."""
 
-    roles = MappingProxyType({**TEXTS, "score": SCORE})
+    roles: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({**TEXTS, "score": SCORE})
     target = "score"
     labelling = Choose("score", numeric=True)
 
