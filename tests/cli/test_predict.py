@@ -71,7 +71,7 @@ def test_labels_are_for_models_that_take_any(
         name, labels_given = usual.name, True
         labels: tuple[str, ...] = ()
 
-        def given(self, labels: list[str]) -> Given:
+        def with_labels(self, labels: list[str]) -> Given:
             task = Given()
             task.labels = tuple(labels)
             return task

@@ -77,7 +77,7 @@ class State:
 class Admission:
     """Authentication, limits and admission; metrics and logs of every request.
 
-    `serve` replaces all models at once; requests that have begun finish with the old ones.
+    `serve` replaces all models at once; running requests finish with the old ones.
     """
 
     service: ModelService
