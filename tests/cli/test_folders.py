@@ -78,6 +78,7 @@ def test_vectors_are_those_of_each_file_alone(
     assert stamps(out) == before
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_named_and_the_others_are_done(
     shell: Run, folder: Path, tmp_path: Path
 ) -> None:

@@ -136,6 +136,7 @@ def command(model: Path, source: Path, out: Path) -> list[str]:
     return [sys.executable, "-m", "bertsmith.cli", *map(str, words)]
 
 
+@pytest.mark.slow
 def test_stopped_by_a_person(model: Path, tmp_path: Path) -> None:
     """Ctrl-C goes to every process of the terminal; one line tells how to go on."""
     source = write(tmp_path / "a.txt", documents(4000) * 8)

@@ -85,6 +85,7 @@ def test_guesses_begin_before_training_and_end_after_it(made: Made) -> None:
         assert (token, score) == (expected.token, pytest.approx(expected.score, rel=1e-2))
 
 
+@pytest.mark.slow
 def test_again_in_the_same_folder(made: Made, library: Path, tmp_path: Path) -> None:
     """A run that was stopped leaves a folder in which the next begins anew."""
     out = tmp_path / "demo"

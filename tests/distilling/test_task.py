@@ -122,6 +122,7 @@ def test_a_student_learns_its_teachers_task(city: Path, write: Write, tmp_path: 
     assert "Beside its teacher" in (out / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_students_with_other_tokens(
     city: Path, base: Maker, made: Maker, write: Write, tmp_path: Path
 ) -> None:

@@ -138,6 +138,7 @@ def browser() -> Iterator[Any]:
         yield running
 
 
+@pytest.mark.slow
 def test_the_slider_by_keyboard(browser: Any, filmed: Path, tmp_path: Path) -> None:
     film(filmed, tmp_path / "film.html", examples=[TEXT])
     shown = Watched(browser, tmp_path / "film.html")

@@ -83,6 +83,7 @@ def test_no_time_leaves_the_quick_ones(
     assert any("longer than the minutes allow" in note for note in result.notes)
 
 
+@pytest.mark.slow
 def test_tags_and_numbers(base: Maker, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without contrastive training all weights are trained for many steps."""
     monkeypatch.setattr("bertsmith.finetuning.auto.FOLDS", 2)

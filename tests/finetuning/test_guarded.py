@@ -204,11 +204,13 @@ def states(tmp_path: Path) -> list[Path]:
     ("more", "at", "left"),
     [
         ({}, 6, 4),
-        ({"optimizer": "muon", "ema": 0.9, "spike": 50.0}, 6, 4),
-        ({"head_epochs": 1}, 3 + 5, 5),
-        ({"freeze": "encoder"}, 5, 5),
+        pytest.param(
+            {"optimizer": "muon", "ema": 0.9, "spike": 50.0}, 6, 4, marks=pytest.mark.slow
+        ),
+        pytest.param({"head_epochs": 1}, 3 + 5, 5, marks=pytest.mark.slow),
+        pytest.param({"freeze": "encoder"}, 5, 5, marks=pytest.mark.slow),
         ({"patience": 1, "learning_rate": 1e-7}, 5, 2),  # which ends after the second epoch
-        ({"freeze": "1", "checkpointing": True}, 2, 8),
+        pytest.param({"freeze": "1", "checkpointing": True}, 2, 8, marks=pytest.mark.slow),
     ],
 )
 def test_a_signal_in_an_epoch_loses_no_step(
@@ -245,7 +247,13 @@ class Ender(Stopper):
             os.kill(os.getpid(), self.number)
 
 
-@pytest.mark.parametrize("when", ["evaluation", "last step", "last epoch"])
+@pytest.mark.parametrize(
+    "when",
+    [
+        "evaluation",
+        *(pytest.param(when, marks=pytest.mark.slow) for when in ("last step", "last epoch")),
+    ],
+)
 def test_a_signal_is_heard_at_the_end_of_an_epoch(
     when: str, paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

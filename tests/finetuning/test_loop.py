@@ -362,6 +362,7 @@ def test_a_run_that_has_learned_its_file_ends(
     )
 
 
+@pytest.mark.slow
 def test_the_length_of_windows_is_kept(base: Maker, write: Write, tmp_path: Path) -> None:
     rows = [{"text": f"{text} {'the old river ' * 20}", "label": x} for text, x in texts(16)]
     out, again = tmp_path / "out", tmp_path / "again"

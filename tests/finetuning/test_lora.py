@@ -54,7 +54,7 @@ def test_the_encoder_stays_as_it_was(base: Maker, write: Write) -> None:
     assert all(name.endswith("bias") for name in changed)
 
 
-@pytest.mark.parametrize("more", [{}, {"seeds": 2}])
+@pytest.mark.parametrize("more", [{}, pytest.param({"seeds": 2}, marks=pytest.mark.slow)])
 def test_resuming_gives_the_same_adapter(
     made: Maker, write: Write, tmp_path: Path, more: dict[str, Any]
 ) -> None:
@@ -68,6 +68,7 @@ def test_resuming_gives_the_same_adapter(
     assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_an_adapter_is_trained_further(base: Maker, write: Write, tmp_path: Path) -> None:
     """The model with the adapter is the start, and the new model is whole."""
     folder, file = base().folder, write("t.jsonl", labelled())

@@ -89,6 +89,7 @@ def test_cells_open_their_examples(folder: Path) -> None:
         assert faults == []
 
 
+@pytest.mark.slow
 def test_errors_are_searched_and_filtered(folder: Path) -> None:
     with chromium() as browser:
         tab = browser.new_page()

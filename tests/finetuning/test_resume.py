@@ -51,9 +51,9 @@ def report(folder: Path) -> dict[str, Any]:
     ("more", "at"),
     [
         ({}, 5),
-        ({"optimizer": "muon"}, 8),
-        ({"patience": 1, "learning_rate": 1e-7}, 5),
-        ({"seeds": 2}, 10),
+        pytest.param({"optimizer": "muon"}, 8, marks=pytest.mark.slow),
+        pytest.param({"patience": 1, "learning_rate": 1e-7}, 5, marks=pytest.mark.slow),
+        pytest.param({"seeds": 2}, 10, marks=pytest.mark.slow),
         ({"sweep": True, "sweep_rates": (1e-6, 3e-3), "sweep_epochs": (2,), "seeds": 2}, 7),
     ],
 )

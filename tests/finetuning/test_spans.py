@@ -134,6 +134,7 @@ def test_fillers_change_nothing(base: Maker, write: Write) -> None:
         assert float(training.loss(more, batch, padded)) == pytest.approx(plain, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_tiny_model_learns_nested_spans(base: Maker, write: Write, tmp_path: Path) -> None:
     file, out = write("nested.jsonl", nested(100)), tmp_path / "nested"
     more = {**FAST, "epochs": 16, "max_length": 16}  # so that long texts are read in windows

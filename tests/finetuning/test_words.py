@@ -102,6 +102,7 @@ def test_tags_are_learned(base: Maker, write: Write, tmp_path: Path) -> None:
     assert float(chances[first].max()) == pytest.approx(found[0].score, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_long_sentence_is_learned_and_scored_whole(
     made: Maker, write: Write, tmp_path: Path
 ) -> None:

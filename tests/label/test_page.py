@@ -220,6 +220,7 @@ def test_other_sites_and_bad_requests_are_refused(tmp_path: Path) -> None:
         assert session.state("me", "t")["labelled"] == 0
 
 
+@pytest.mark.slow
 def test_killed_browsers_lose_nothing(browser: Any) -> None:
     """Fewer labels and kills than by default; in a process of its own, as playwright wants it."""
     script = Path(__file__).parents[1] / "slow" / "kill_labelling.py"

@@ -174,7 +174,7 @@ REAL: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sampled(REAL, {"albert-base-v2", "deberta-v3-small"}))
+@pytest.mark.parametrize("name", sampled(REAL, {"deberta-v3-small"}))
 def test_real_sizes(name: str, tmp_path: Path) -> None:
     stem, settings = REAL[name]
     model = make(stem, "ForMaskedLM", deviation=0.02, **settings)

@@ -212,6 +212,7 @@ def test_mistakes(hub: Hub, model: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert not hub.private
 
 
+@pytest.mark.slow
 def test_the_verb_without_a_network(model: Path, hub: Hub) -> None:
     """The address comes from HF_ENDPOINT; mistakes are one line."""
     command = [sys.executable, "-m", "bertsmith", "push", str(model), "me/verb", "--json"]

@@ -149,6 +149,7 @@ def test_a_map_is_learned_from_some_owners_and_checked_on_others() -> None:
     assert np.abs(unrelated - np.eye(16)).max() < 0.05  # nothing is learned that others gain by
 
 
+@pytest.mark.slow
 def test_without_a_gain_nothing_is_replaced(tmp_path: Path, made: Maker) -> None:
     path, out = made_index(tmp_path / "i", made, known=False), tmp_path / "adapted"
     files = {one: one.stat().st_mtime_ns for one in path.rglob("*") if one.is_file()}

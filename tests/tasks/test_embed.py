@@ -76,6 +76,7 @@ def test_real_weights_in_another_pooling(minilm: Bert, minilm_folder: Path) -> N
     )
 
 
+@pytest.mark.slow
 def test_real_weights_saved_again(minilm: Bert, minilm_folder: Path, tmp_path: Path) -> None:
     minilm.save(tmp_path)
     again = load(tmp_path, device="cpu")

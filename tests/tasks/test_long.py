@@ -116,6 +116,7 @@ def test_every_entity_is_found(reader: Bert) -> None:
     assert len(found) < 2 * len(gold)
 
 
+@pytest.mark.slow
 def test_the_answer_is_found_wherever_it_stands(reader: Bert) -> None:
     text = document(lambda n: home(CITIES[0]).split() if n == 345 else [])
     (answer,) = reader.answer(ASKED, text)
@@ -124,6 +125,7 @@ def test_the_answer_is_found_wherever_it_stands(reader: Bert) -> None:
     assert len(text[: answer.start].split()) > 0.9 * WORDS
 
 
+@pytest.mark.slow
 def test_a_text_is_classified_by_all_of_it(reader: Bert) -> None:
     """The first 512 tokens speak of one thing, all others of another."""
     begin = " ".join(FILLER)

@@ -102,7 +102,7 @@ def test_a_step_that_overflows_changes_nothing_but_the_scale() -> None:
 
 
 @pytest.mark.usefixtures("units")
-@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("checkpointing", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_run_in_float16_learns_and_resumes_with_its_scale(
     recipe: MakeRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpointing: bool
 ) -> None:

@@ -104,6 +104,7 @@ def test_tensorboard_drops_steps_that_are_run_again(tmp_path: Path) -> None:
     assert losses(tmp_path / "two")[-1] == (4, 1.0)
 
 
+@pytest.mark.slow
 def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file store, opened by MLflow; a resumed run goes on under the same id."""
     mlflow = pytest.importorskip("mlflow")
