@@ -12,11 +12,10 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from threading import Barrier, Thread
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -24,8 +23,8 @@ from hypothesis import strategies as st
 
 from bertsmith import files, folders
 from bertsmith.errors import BertsmithError
+from entries import FULL, entries, full_disk, refused
 
-FULL = os.strerror(errno.ENOSPC)
 JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -35,35 +34,9 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
+
+
 not_for_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-
-
-def entries(folder: Path) -> dict[str, bytes]:
-    """Every file of a folder, hidden ones too."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
-
-
-@contextmanager
-def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing reaches the disk any more."""
-
-    def fail(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, FULL)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", fail)
-        yield
-
-
-def refused(call: Callable[[], Any]) -> str:
-    """The one line of an error."""
-    with pytest.raises(BertsmithError) as caught:
-        call()
-    message = str(caught.value)
-    assert "\n" not in message
-    assert "None" not in message
-    return message
 
 
 # ------------------------------------------------------------------ errors
@@ -307,211 +280,6 @@ def test_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "fsync", unsupported)
     files.sync(tmp_path)  # as on some network file systems
-
-
-# ------------------------------------------------------------------ folders
-
-
-def fill(**contents: str) -> Callable[[Path], None]:
-    """A function that writes these files into a folder, and one in a sub-folder."""
-
-    def write(part: Path) -> None:
-        (part / "below").mkdir()
-        for name, content in contents.items():
-            (part / name).write_text(content)
-            (part / "below" / name).write_text(content)
-
-    return write
-
-
-@pytest.mark.parametrize("name", ["model", "old", "new", "a.b", "ü" * 120])
-def test_a_folder_is_replaced_wholly(name: str, tmp_path: Path) -> None:
-    out = tmp_path / "made" / name
-    names = []
-    folders.write_directory(out, lambda part: names.append(part.name))
-    assert names == [name], "what is written may say the folder's name"
-    folders.write_directory(out, fill(a="1", b="1"))
-    folders.write_directory(out, fill(b="2", c="2"))
-    assert entries(out) == dict.fromkeys(["b", "c", "below/b", "below/c"], b"2")
-    assert list(out.parent.iterdir()) == [out]
-
-
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, FULL), ValueError(), KeyboardInterrupt()])
-def test_a_folder_that_fails_stays_as_it_was(error: BaseException, tmp_path: Path) -> None:
-    out = tmp_path / "model"
-    folders.write_directory(out, fill(a="1"))
-    before = entries(tmp_path)
-
-    def write(part: Path) -> None:
-        (part / "a").write_text("2")
-        raise error
-
-    expected = BertsmithError if isinstance(error, OSError) else type(error)
-    with pytest.raises(expected):
-        folders.write_directory(out, write)
-    with pytest.raises(expected):
-        folders.write_into(out, write)
-    assert entries(tmp_path) == before
-    assert list(tmp_path.iterdir()) == [out]
-
-
-def test_errors_name_the_folder_not_its_stand_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "model"
-
-    def write(part: Path) -> None:
-        files.write_json(part / "report.json", {})
-
-    for call in (folders.write_directory, folders.write_into):
-        with full_disk(monkeypatch):
-            message = refused(lambda: call(out, write))  # noqa: B023
-        assert message == f"{out / 'report.json'}: cannot be written ({FULL})"
-
-
-def test_a_rename_that_fails_brings_the_old_folder_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "model"
-    folders.write_directory(out, fill(a="1"))
-    before = entries(tmp_path)
-    real = Path.replace
-
-    def replace(self: Path, target: Path) -> Path:
-        if self.parent.name == "new":
-            raise KeyboardInterrupt
-        return real(self, target)
-
-    monkeypatch.setattr(Path, "replace", replace)
-    with pytest.raises(KeyboardInterrupt):
-        folders.write_directory(out, fill(a="2"))
-    assert entries(tmp_path) == before
-
-
-def test_the_current_directory_is_filled_in_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "former").mkdir()
-    (tmp_path / "former" / "a").write_text("0")
-    (tmp_path / "a").write_text("0")
-    (tmp_path / "gone").write_text("0")
-    monkeypatch.chdir(tmp_path)
-    inode = tmp_path.stat().st_ino
-    folders.write_directory(".", fill(a="1"))
-    assert entries(tmp_path) == {"a": b"1", "below/a": b"1"}
-    assert sorted(os.listdir()) == ["a", "below"]  # noqa: PTH208 - the current one, still there
-    assert tmp_path.stat().st_ino == inode
-
-
-def test_a_folder_behind_a_link(tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "model").symlink_to("disk")
-    folders.write_directory(tmp_path / "model", fill(a="1"))
-    assert (tmp_path / "model").is_symlink()
-    assert entries(tmp_path / "disk") == {"a": b"1", "below/a": b"1"}
-
-
-def test_into_a_folder_others_stay(tmp_path: Path) -> None:
-    folders.write_directory(tmp_path / "model", fill(a="1", b="1"))
-    names = folders.write_into(tmp_path / "model", fill(a="2"))
-    assert names == {"a", "below"}
-    assert entries(tmp_path / "model") == {"a": b"2", "b": b"1", "below/a": b"2"}
-
-
-def test_a_file_does_not_replace_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "kept").write_text("1")
-    assert "Is a directory" in refused(lambda: folders.write_into(tmp_path, fill(a="2")))
-    assert entries(tmp_path) == {"a/kept": b"1"}
-
-
-# ------------------------------------------------------------------ locks
-
-HOLDER = """
-import sys, time
-from bertsmith import files, folders
-with files.locked(sys.argv[1]):
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-
-def hold(folder: Path) -> subprocess.Popen[bytes]:
-    """Another process that holds the lock."""
-    process = subprocess.Popen([sys.executable, "-c", HOLDER, folder], stdout=subprocess.PIPE)
-    stream: IO[bytes] | None = process.stdout
-    assert stream is not None
-    assert stream.readline() == b"held\n"
-    return process
-
-
-def enter(folder: Path) -> None:
-    with files.locked(folder):
-        pass
-
-
-def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    other = hold(folder)
-    try:
-        for _ in range(2):
-            assert refused(lambda: enter(folder)) == (
-                f"{folder}: another bertsmith process is working in it"
-            )
-    finally:
-        other.kill()
-        other.communicate()
-    enter(folder)
-    assert list(folder.iterdir()) == []
-
-
-def test_the_lock_is_released_by_the_end_and_by_errors(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), files.locked(tmp_path):
-        raise ZeroDivisionError
-    with files.locked(tmp_path):
-        assert "another bertsmith process" in refused(lambda: enter(tmp_path))
-        assert (tmp_path / ".lock").exists()
-    enter(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_only_one_of_many_has_the_lock(tmp_path: Path) -> None:
-    """The file is removed and made again all the time, and never do two hold it."""
-    inside, most, entered, done = [0], [0], [0], Barrier(6)
-
-    def work() -> None:
-        for _ in range(200):
-            try:
-                with files.locked(tmp_path):
-                    inside[0] += 1
-                    most[0] = max(most[0], inside[0])
-                    entered[0] += 1
-                    inside[0] -= 1
-            except BertsmithError:
-                pass
-        done.wait()
-
-    threads = [Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert most == [1]
-    assert entered[0] > 0
-
-
-def test_file_systems_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def flock(handle: int, operation: int) -> None:
-        raise OSError(errno.ENOTSUP, "Operation not supported")
-
-    monkeypatch.setattr("fcntl.flock", flock)
-    enter(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_cannot_be_locked(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("a file")
-    assert "cannot be written" in refused(lambda: enter(tmp_path / "a"))
 
 
 def test_reads_are_bounded(tmp_path: Path) -> None:
