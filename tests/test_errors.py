@@ -25,3 +25,10 @@ def test_foreign_text_is_still_spelled_out() -> None:
     error = BertsmithError(f"\x1b[31m: use {setting_name('out')}")
     assert str(error) == r"\x1b[31m: use out"
     assert error.for_command_line() == r"\x1b[31m: use --out"
+
+
+def test_an_error_that_is_part_of_another_keeps_both_names() -> None:
+    inner = BertsmithError(f"x: use {setting_name('hold_out')}")
+    outer = BertsmithError(f"model: {inner.message}")
+    assert str(outer) == "model: x: use hold_out"
+    assert outer.for_command_line() == "model: x: use --hold-out"

@@ -19,6 +19,11 @@ class BertsmithError(Exception):
     def __str__(self) -> str:
         return printable(SETTING.sub(r"\2", super().__str__()))
 
+    @property
+    def message(self) -> str:
+        """The message for another error, in which settings keep both names."""
+        return str(self.args[0])
+
     def for_command_line(self) -> str:
         """The message with options, as in --hold-out 0, in place of Python's hold_out=0."""
         return printable(SETTING.sub(r"\1", super().__str__()))

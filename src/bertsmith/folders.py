@@ -240,7 +240,7 @@ def _staged(path: str | Path, home: Path, name: str) -> Iterator[tuple[Path, Pat
         try:
             yield part, aside
         except BertsmithError as error:
-            raise BertsmithError(str(error).replace(str(part), str(path))) from error
+            raise BertsmithError(error.message.replace(str(part), str(path))) from error
 
 
 def _swap(part: Path, place: Path, aside: Path) -> None:

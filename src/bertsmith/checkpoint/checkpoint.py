@@ -126,7 +126,7 @@ def meaningful(where: str | Path) -> Iterator[None]:
     try:
         yield
     except BertsmithError as error:
-        message = str(error.args[0])  # with names of settings, which `one_line` would lose
+        message = error.message  # with names of settings, which `one_line` would lose
         message = message if len(message) < 1000 else one_line(message)
         raise BertsmithError(f"{where}: {message.removeprefix('config.json: ')}") from error
     except FAULTS as error:

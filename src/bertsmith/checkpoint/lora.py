@@ -256,7 +256,7 @@ def adapter_in(directory: Path) -> Adapter | None:
     except BertsmithError as error:
         raise BertsmithError(
             f"{path}: the adapter belongs to the model {base!r:.200}, which cannot be opened "
-            f"({error}); set base_model_name_or_path to where it is"
+            f"({error.message}); set base_model_name_or_path to where it is"
         ) from None
     if (place / CONFIG).is_file() and not (place / "model.safetensors").is_file():
         raise BertsmithError(f"{path}: belongs to {base!r:.200}, which is itself an adapter")

@@ -78,7 +78,7 @@ def _wrong(model: str, train: Dataset[Any], device: str | None) -> WrongLabels |
     try:
         return find_wrong_labels(model, train, device=device)
     except BertsmithError as error:
-        shared.note(f"wrong labels were not looked for: {error}")
+        shared.note(f"wrong labels were not looked for: {error.for_command_line()}")
         return None
 
 

@@ -96,7 +96,7 @@ def evaluate(
         try:
             evaluations.append(score(bert, dataset))
         except BertsmithError as error:
-            raise BertsmithError(f"{name}: {error}") from None
+            raise BertsmithError(f"{name}: {error.message}") from None
         shared.close(bert)
     metric = metric or evaluations[0].task.metrics(dataset)[0]
     result: dict[str, Any] = {

@@ -103,7 +103,7 @@ def _check(spec: Spec) -> None:
                     examples_of(recipe, corpus, length, model.checkpoint.config.segments)
         except BertsmithError as error:
             where = f"variants.{name}: "
-            raise BertsmithError(f"{where}{str(error).removeprefix(where)}") from error
+            raise BertsmithError(f"{where}{error.message.removeprefix(where)}") from error
     checker = PartRunner(spec, {}, Path())
     static = [name for name, part in spec.variants.items() if part.static]
     for name in spec.tasks:

@@ -33,7 +33,7 @@ def read_task(spec_json: str, name: str) -> Splits:
         train, test = sample_of(train, part.train), sample_of(test, part.test)
         learned, dev, _ = split_off(train, spec.finetune.dev)
     except BertsmithError as error:
-        raise BertsmithError(f"tasks.{name}: {error}") from error
+        raise BertsmithError(f"tasks.{name}: {error.message}") from error
     if task_named(learned.task).head is None:
         raise BertsmithError(f"tasks.{name}: {learned.task} data is not supported yet")
     if learned.scheme and test.scheme is None:
@@ -65,7 +65,7 @@ def finetune_settings(spec: Spec, name: str, splits: Splits) -> dict[str, Any]:
         task = task_named(splits.train.task)
         task.training(splits.train, settings_for(task.name, {}, **settings))  # such as one label
     except BertsmithError as error:
-        raise BertsmithError(f"tasks.{name}: {error}") from error
+        raise BertsmithError(f"tasks.{name}: {error.message}") from error
     if task.numeric:
         for part, data in (("dev", splits.dev), ("test", splits.test)):
             if data is not None and len({task.label_of(one) for one in data.examples}) < 3:

@@ -111,7 +111,7 @@ class _Actor:
             self.compute = self.compute or self.job.start()
             return self.compute(piece)
         except BertsmithError as error:
-            return str(error)
+            return error.message
 
 
 def _feed(ray: Any, pieces: Iterator[Any], actors: list[Any]) -> Done:

@@ -142,7 +142,7 @@ def serve(
                 compute = compute or job.start()  # here, where its errors are reported
                 send(answers, {}, [compute(read_piece(head, data))])
             except BertsmithError as error:
-                send(answers, {"mistake": str(error)}, [])
+                send(answers, {"mistake": error.message}, [])
             except Exception:  # noqa: BLE001 - the parent shows it
                 send(answers, {"failure": traceback.format_exc()}, [])
     except (EOFError, BrokenPipeError):

@@ -145,5 +145,5 @@ def _checked(settings: Any, where: str) -> dict[str, Any]:
     try:
         checked({name: value for name, value in settings.items() if value is not None})
     except BertsmithError as error:
-        raise BertsmithError(f"{where}: {error}") from error
+        raise BertsmithError(f"{where}: {error.message}") from error
     return dict(settings)

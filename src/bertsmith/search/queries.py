@@ -51,8 +51,8 @@ class IndexModel:
             except BertsmithError as error:
                 keywords = setting_name("mode", "keywords", "--keywords")
                 raise BertsmithError(
-                    f"{self.path}: its model cannot be opened ({error}); say where it is with"
-                    f" {setting_name('model')}, or search with {keywords}"
+                    f"{self.path}: its model cannot be opened ({error.message}); say where it is"
+                    f" with {setting_name('model')}, or search with {keywords}"
                 ) from error
             self.check(stamp, encoder, name)
             self.encoder = encoder

@@ -105,7 +105,7 @@ class Tokenizer:
         try:
             loaded.template()
         except BertsmithError as error:
-            raise BertsmithError(f"{path}: {error}") from error
+            raise BertsmithError(f"{path}: {error.message}") from error
         return loaded
 
     def unmarked(self, lowercase: bool = False) -> Tokenizer:

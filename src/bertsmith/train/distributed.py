@@ -117,7 +117,7 @@ class Ranks:
             try:
                 result = job()
             except BertsmithError as error:
-                fault = error.args[0]
+                fault = error.message
         result, fault = self.broadcast((result, fault))
         if fault:
             raise BertsmithError(fault)
