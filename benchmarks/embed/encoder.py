@@ -56,7 +56,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from bertsmith.distilling.vectors import pieces_of
+from bertsmith.distilling.pieces import pieces_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -14,7 +14,8 @@ from sentence_transformers import SentenceTransformer
 
 import bertsmith as bs
 from bertsmith import BertsmithError
-from bertsmith.distilling.vectors import Teachers, pieces_of
+from bertsmith.distilling.pieces import pieces_of
+from bertsmith.distilling.vectors import Teachers
 from bertsmith.finetuning import tuning
 from bertsmith.finetuning.history import SilentCallback
 from bertsmith.infer.opening import open_model

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import math
-import re
-import zlib
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from random import Random
 from typing import Any, Self
 
 import numpy as np
@@ -21,6 +17,7 @@ from torch.nn import functional as F
 
 from bertsmith.batch import Batch
 from bertsmith.checkpoint.dense import IDENTITY, Dense
+from bertsmith.distilling.pieces import pieces_of
 from bertsmith.distilling.speed import compare_speed, copied
 from bertsmith.distilling.static import principal_components
 from bertsmith.distilling.task import Distillation
@@ -45,8 +42,6 @@ from bertsmith.tasks.training import Sample, Targets, TaskOptions, Training, Tra
 MOST_HELD = 1000  # texts that the agreement with the teacher is measured on
 SHARE = 0.1  # of all texts
 FITTED_ON = 50_000  # vectors that principal components are computed from
-SHORTEST = 6  # words that a piece of a document has at least, if the text goes on
-BREAK = re.compile(r"\n+|(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")  # lines and sentences
 Vectors = NDArray[Any]
 Project = Callable[[Vectors], Vectors]
 
@@ -282,32 +277,6 @@ def agreement(teachers: Teachers, student: LoadedModel, texts: Sequence[str]) ->
 def headless(bert: LoadedModel) -> LoadedModel:
     """The same encoder without heads: whatever it was trained for, it makes vectors."""
     return copied(bert, Model(bert.model.encoder, {}).eval(), bert.ranks, entries={})
-
-
-def pieces_of(text: str, longest: int) -> Iterator[str]:
-    """Cut a text into pieces that end with a sentence or a line, if that leaves room.
-
-    Their lengths are drawn from 6 to `longest` words, as many short ones as long ones on a
-    logarithmic scale; a first line of up to 12 words is a title and a piece of its own. The draws
-    depend on the text alone.
-    """
-    draws = Random(zlib.crc32(text.encode("utf-8", "surrogatepass")))
-    sentences = [one.split() for one in BREAK.split(text) if one and not one.isspace()]
-    if len(sentences) > 1 and len(sentences[0]) <= 12 and "\n" in text:
-        yield " ".join(sentences.pop(0))
-    low, high = math.log(min(SHORTEST, longest)), math.log(longest)
-    piece: list[str] = []
-    wanted = math.exp(draws.uniform(low, high))
-    for words in sentences:
-        if piece and (len(piece) >= wanted or len(piece) + len(words) > longest):
-            yield " ".join(piece)
-            piece, wanted = [], math.exp(draws.uniform(low, high))
-        while len(words) > longest:  # a sentence without an end
-            yield " ".join(words[:longest])
-            words = words[longest:]
-        piece += words
-    if piece:
-        yield " ".join(piece)
 
 
 def read_plain(
