@@ -144,7 +144,7 @@ def test_several_processes_train_the_model_of_one(
 def test_half_precision_is_the_same_on_several_ranks(
     family: str, recipe: Any, ranks: Runner, tmp_path: Path
 ) -> None:
-    """Gradients of two processes, whole copies or shards, are near those of one in float32."""
+    """Gradients of two processes, whole copies or shards, are as near float32's as those of one."""
     made = small(recipe, family, "next")
 
     def found(name: str, count: int, **train: Any) -> dict[str, Any]:
@@ -152,10 +152,13 @@ def test_half_precision_is_the_same_on_several_ranks(
         return load_file(ranks(changed, tmp_path / name, count, gradients=2048))
 
     whole = found("whole", 1)
+    rounding = max(errors(found("half", 1, precision="bfloat16"), whole).values())
+    assert rounding < 0.03
     for parallel in ("ddp", "fsdp"):
         half = found(parallel, 2, precision="bfloat16", parallel=parallel)
         gaps = errors(half, whole)
-        assert max(gaps.values()) < 0.02, sorted(gaps.items(), key=lambda one: -one[1])[:5]
+        worst = sorted(gaps.items(), key=lambda one: -one[1])[:5]
+        assert worst[0][1] < 1.25 * rounding, worst
         same = found(f"{parallel} in float32", 2, parallel=parallel)
         assert max(errors(same, whole).values()) < 1e-4
 
