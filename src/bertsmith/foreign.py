@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,10 @@ def read_json(path: Path, kind: type = dict, limit: int = LARGEST_JSON) -> Any:
     return parse_json(read_whole(path, limit), path, kind)
 
 
-def parse_json(
-    data: bytes | str,
-    where: object,
-    kind: type = dict,
-    constant: Callable[[str], Any] | None = None,
-) -> Any:
+def parse_json(data: bytes | str, where: object, kind: type = dict, constant: Any = None) -> Any:
     """JSON of this kind (`object`: any); `where` says in errors where it comes from.
 
-    `constant` makes a value of NaN, Infinity or -Infinity; by default they are floats.
+    `constant` is a function of NaN, Infinity or -Infinity; by default they are floats.
     """
     try:
         content = json.loads(data, object_pairs_hook=_distinct, parse_constant=constant)
