@@ -27,6 +27,14 @@ def test_foreign_text_is_still_spelled_out() -> None:
     assert error.for_command_line() == r"\x1b[31m: use --out"
 
 
+def test_a_note_that_both_readers_see_has_both_names() -> None:
+    error = BertsmithError(
+        f"\x1b: use {setting_name('columns', {'text': 'NAME'}, '--column text=NAME')}"
+    )
+    expected = r"\x1b: use --column text=NAME (in Python columns={'text': 'NAME'})"
+    assert error.for_everyone() == expected
+
+
 def test_an_error_that_is_part_of_another_keeps_both_names() -> None:
     inner = BertsmithError(f"x: use {setting_name('hold_out')}")
     outer = BertsmithError(f"model: {inner.message}")

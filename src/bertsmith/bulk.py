@@ -83,7 +83,7 @@ class FileWork:
             try:
                 return json.dumps({"rows": write(bert, source, out)}).encode()
             except BertsmithError as error:
-                return json.dumps({"error": str(error)}).encode()
+                return json.dumps({"error": error.for_everyone()}).encode()
 
         return compute
 

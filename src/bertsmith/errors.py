@@ -28,6 +28,10 @@ class BertsmithError(Exception):
         """The message with options, as in --hold-out 0, in place of Python's hold_out=0."""
         return printable(SETTING.sub(r"\1", super().__str__()))
 
+    def for_everyone(self) -> str:
+        """The message with both names of settings, for results of Python and the command line."""
+        return printable(SETTING.sub(r"\1 (in Python \2)", super().__str__()))
+
 
 def setting_name(name: str, value: Any = None, option: str = "") -> str:
     """The name of a setting in the message of a BertsmithError.

@@ -1,7 +1,7 @@
 """JSON from foreign files: bounded in size, type-checked, without repeated keys."""
 
 import json
-from collections.abc import Iterable
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,23 @@ def read_json(path: Path, kind: type = dict, limit: int = LARGEST_JSON) -> Any:
     return parse_json(read_whole(path, limit), path, kind)
 
 
-def parse_json(data: bytes | str, name: str | Path, kind: type = dict) -> Any:
-    """JSON of this kind; `name` says in errors where it comes from."""
+def parse_json(data: bytes | str, where: object, kind: type = dict, constant: Any = None) -> Any:
+    """JSON of this kind (`object`: any); `where` says in errors where it comes from.
+
+    `constant` is a function of NaN, Infinity or -Infinity; by default they are floats.
+    """
     try:
-        content = json.loads(data, object_pairs_hook=_distinct)
+        content = json.loads(data, object_pairs_hook=_distinct, parse_constant=constant)
+    except json.JSONDecodeError as error:
+        line = f", line {error.lineno}" if error.lineno > 1 else ""
+        raise BertsmithError(f"{where}{line}: not valid JSON ({error.msg})") from None
     except RecursionError:
-        raise BertsmithError(f"{name}: not valid JSON (nested too deeply)") from None
+        raise BertsmithError(f"{where}: not valid JSON (nested too deeply)") from None
     except ValueError as error:  # not UTF-8, or numbers of thousands of digits, too
-        raise BertsmithError(f"{name}: not valid JSON ({one_line(error)})") from None
+        raise BertsmithError(f"{where}: not valid JSON ({one_line(error)})") from None
     if not isinstance(content, kind):
         found = type(content).__name__
-        raise BertsmithError(f"{name}: expected a JSON {kind.__name__}, not {found}")
+        raise BertsmithError(f"{where}: expected a JSON {kind.__name__}, not {found}")
     return content
 
 
@@ -47,14 +53,10 @@ def parse_table(text: bytes) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object, unless a key occurs twice: readers would not agree on which counts."""
-    listed = list(pairs)
-    content = dict(listed)
-    if len(content) != len(listed):
-        seen: set[str] = set()
-        for key, _ in listed:
-            if key in seen:
-                raise ValueError(f"the key {key[:80]!r} occurs twice in one object")
-            seen.add(key)
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {twice[:60]!r} occurs twice in one object")
     return content

@@ -19,7 +19,6 @@ from bertsmith.reports.quantize import quantize as quantize
 from bertsmith.tasks import evaluate as evaluation
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_of
-from bertsmith.train import load_recipe
 from bertsmith.train import pretrain as train
 
 Model = str | Path | LoadedModel
@@ -190,7 +189,6 @@ def pretrain(
     steps until the end, over which the learning rate falls to 0. The run is written to `out`, by
     default a folder named after the recipe. `log` names loggers: tensorboard, wandb, mlflow.
     """
-    from bertsmith.train.continuing import find_branch
     from bertsmith.train.recipe import change, data_changes
 
     lines = [
@@ -201,17 +199,16 @@ def pretrain(
         lines += data_changes([f"{path}={weight}" for path, weight in data.items()])
     elif data is not None:
         lines += data_changes([str(data)])
-    if recipe is None:
-        if branch is None or out is None:
-            raise BertsmithError("name a recipe, or the branch of a run and out")
-        recipe = find_branch(branch).run / "recipe.toml"
-    folder = Path(out) if out is not None else Path(Path(recipe).stem)
+    if recipe is None and out is None:
+        raise BertsmithError("name a recipe, or the branch of a run and out")
+    folder = Path(Path(str(recipe)).stem if out is None else out)
     summary = train(
-        load_recipe(recipe, lines),
+        recipe,
         folder,
         resume=resume,
         branch=branch,
         cool_down=cool_down,
+        changes=lines,
         show=show,
         log=log,
     )

@@ -342,11 +342,20 @@ def test_a_task_without_a_dev_file_is_absent(
     assert done.out.splitlines()[1].split()[:2] == ["stsb", "pearson"]
 
 
-def test_where_nothing_can_be_scored_it_fails(run: Run, model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"hello\n", "no column 'label'"),
+        (b"\xe9\n", "--encoding cp1252 .in Python encoding='cp1252'."),
+    ],
+)
+def test_where_nothing_can_be_scored_it_fails(
+    run: Run, model: Path, tmp_path: Path, content: bytes, reason: str
+) -> None:
     (tmp_path / "glue_rte").mkdir()
     for name in ("train.tsv", "dev.tsv"):
-        (tmp_path / "glue_rte" / name).write_text("hello\n", "utf-8")
-    with pytest.raises(BertsmithError, match=r"rte: absent: .*no column 'label'"):
+        (tmp_path / "glue_rte" / name).write_bytes(content)
+    with pytest.raises(BertsmithError, match=rf"rte: absent: .*{reason}"):
         run("glue", model, tmp_path, "--task", "rte")
 
 

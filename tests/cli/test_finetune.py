@@ -195,7 +195,7 @@ def test_a_file_is_predicted_portion_by_portion(
     late = tmp_path / "late.jsonl"
     late.write_text(file.read_text("utf-8") + '{"text": 5\n', "utf-8")
     out = tmp_path / "out.jsonl"
-    with pytest.raises(BertsmithError, match="line 49: invalid JSON"):
+    with pytest.raises(BertsmithError, match="line 49: not valid JSON"):
         run("predict", trained, late, "--out", out)
     assert not out.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["late.jsonl"]

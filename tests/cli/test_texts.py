@@ -84,8 +84,8 @@ def test_a_line_of_two_megabytes_is_one_text(tmp_path: Path) -> None:
         ("a.jsonl", b"[1]", "line 1: not a JSON object"),
         ("a.jsonl", b'"text"', "line 1: not a JSON object"),
         ("a.jsonl", b'{"text": [5]}', "line 1: 'text' is a list, not text"),
-        ("a.jsonl", b"[" * 200_000, "line 1: invalid JSON (nested too deeply)"),
-        ("a.jsonl", b"{", "line 1: invalid JSON"),
+        ("a.jsonl", b"[" * 200_000, "line 1: not valid JSON (nested too deeply)"),
+        ("a.jsonl", b"{", "line 1: not valid JSON"),
     ],
 )
 def test_bad_files(name: str, content: bytes, fault: str, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bertsmith.corpus import Corpus, Manifest, add, prepare
-from bertsmith.corpus.overlap import WordNumbers, _runs
+from bertsmith.corpus.overlap import WordNumbers, _ngram_hashes
 from bertsmith.errors import BertsmithError
 from bertsmith.tokenizer import Tokenizer
 from corpus.texts import WORDS, documents, files, write
@@ -136,12 +136,12 @@ def test_runs_are_hashed_by_their_words_alone() -> None:
     row = [draw.choice("abcdefg") for _ in range(3000)]
     words = numbers.of(" ".join(row))
     for size in (5, 13):
-        keys, checks = _runs(words, size)
+        keys, checks = _ngram_hashes(words, size)
         grams = [tuple(row[n : n + size]) for n in range(len(row) - size + 1)]
         assert len(set(keys.tolist())) == len(set(checks.tolist())) == len(set(grams))
-        later, _ = _runs(words[1000:], size)
+        later, _ = _ngram_hashes(words[1000:], size)
         assert (later == keys[1000:]).all()
-    assert len(_runs(words[:3], 5)[0]) == 0
+    assert len(_ngram_hashes(words[:3], 5)[0]) == 0
     thai, same = numbers.of("ภาษาไทย ok"), numbers.of("ภ า ษ า ไ ท ย OK!")
     assert (thai == same).all()
     assert np.unique(thai).size == 7

@@ -60,10 +60,15 @@ def test_a_directory_keeps_int8_and_gives_float32_back(plain: Path, tmp_path: Pa
     assert back.keys() == load_file(plain / "model.safetensors").keys()
 
 
-def test_int8_of_an_int8_model(plain: Path, tmp_path: Path) -> None:
+def test_an_int8_model_is_not_quantized_or_trained(
+    plain: Path, labelled: Path, tmp_path: Path
+) -> None:
     bs.quantize(plain, tmp_path / "q")
     with pytest.raises(BertsmithError, match="int8 already"):
         bs.quantize(tmp_path / "q", tmp_path / "r")
+    for train in (bs.finetune, bs.distill):
+        with pytest.raises(BertsmithError, match="int8 already; start from the float32 model"):
+            train(tmp_path / "q", labelled, out=tmp_path / "r", epochs=1)
     assert not (tmp_path / "r").exists()
     assert int8_weights(bs.load(tmp_path / "q", dtype="int8").model)
     assert not int8_weights(bs.load(tmp_path / "q", dtype="float32").model)

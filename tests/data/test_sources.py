@@ -364,8 +364,16 @@ def test_strange_parquet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "fault"),
     [
-        ("a.jsonl", '{"text": "a"}\n{"text": "b", "text": "c"}', "line 2: the key 'text' is there"),
-        ("a.jsonl", '{"text": "a", "label": ' + "9" * 5000 + "}", "line 1: invalid JSON (a number"),
+        (
+            "a.jsonl",
+            '{"text": "a"}\n{"text": "b", "text": "c"}',
+            "line 2: not valid JSON (the key 'text' occurs twice",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": ' + "9" * 5000 + "}",
+            "line 1: not valid JSON (Exceeds the limit",
+        ),
         ("a.conllu", "1-999999999\ta" + "\t_" * 8 + "\n1\tb" + "\t_" * 8, "column upos is empty"),
         ("a.conllu", "²-3\ta" + "\t_" * 8, "is not a word range"),
         ("a.csv", "text,score\na,1e999\n", "'score' is '1e999', not a finite number"),

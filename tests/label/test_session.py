@@ -136,9 +136,9 @@ def test_a_line_that_a_power_cut_left_unfinished(tmp_path: Path) -> None:
         (b'{"text": "mine"}', "not a file of labels"),
         (b"text,label\nhello,a\n", "not a file of labels"),
         (b"text,label\nhello,a", "not a file of labels"),
-        (whole + b"broken\n", "line 3: invalid JSON"),
+        (whole + b"broken\n", "line 3: not valid JSON"),
         (whole + b'{"event": "dance"}\n', "line 3: not an event"),
-        (whole + b"\xff\n", "line 3: not UTF-8"),
+        (whole + b"\xff\n", "line 3: not valid JSON"),
     ):
         out.write_bytes(content)
         with pytest.raises(bs.BertsmithError, match=message), session(out):

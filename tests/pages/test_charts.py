@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from bertsmith.pages import Reference, Series, line_chart, short
-from bertsmith.pages.charts import BOTTOM, LEFT, RIGHT, TOP, labels, log_ticks, ticks
+from bertsmith.pages.charts import BOTTOM, LEFT, RIGHT, TOP, axis_over, labels, log_ticks, ticks
 
 
 def drawn(chart: str) -> ElementTree.Element:
@@ -171,6 +171,14 @@ def test_one_point_and_constant_series(value: float) -> None:
         chart = line_chart("Loss", [Series("a", points)], x_label="step")
         assert {y for line in places(chart) for _, y in line} == {(TOP + BOTTOM) / 2}
         assert len([text for text in texts(chart) if text]) > 4, "ticks are there"
+
+
+@pytest.mark.parametrize(
+    ("score", "top"), [(1.0, "1.0"), (0.9, "1.0"), (100.0, "100"), (95.0, "100")]
+)
+def test_the_axis_of_a_constant_score_ends_at_the_best_score(score: float, top: str) -> None:
+    axis = axis_over([score], BOTTOM, TOP, log=False, loose=True)
+    assert (axis.high, axis.marks()[-1][1]) == (float(top), top)
 
 
 def test_text_is_escaped() -> None:

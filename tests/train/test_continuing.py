@@ -14,6 +14,7 @@ from bertsmith.corpus import Corpus
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Config
 from bertsmith.objectives import TAUGHT
+from bertsmith.reports.quantize import quantize
 from bertsmith.tokenizer import Tokenizer
 from bertsmith.train import Recipe, load_recipe, pretrain, recipe_names
 from bertsmith.train.building import built
@@ -107,6 +108,14 @@ def test_what_is_ignored_is_reported(store: Store, tokenizer: Tokenizer) -> None
     other = built(continued("adapt", start, "model.settings.dropout=0.2"), tokenizer)
     assert other.ignored == ("model.settings.dropout",)
     assert built(continued("adapt", start), tokenizer).ignored == ()
+
+
+def test_a_model_of_int8_weights_is_not_continued(
+    store: Store, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    quantize(store("bert"), tmp_path / "q")
+    with pytest.raises(BertsmithError, match="int8 already; start from the float32 model"):
+        built(continued("adapt", tmp_path / "q"), tokenizer)
 
 
 def test_the_recipe_of_a_model_continues_it_and_ignores_nothing() -> None:

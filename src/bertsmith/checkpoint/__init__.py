@@ -15,13 +15,14 @@ from bertsmith.checkpoint.lora import Lora, attach, tokenizer_folder
 from bertsmith.checkpoint.onnx import export_model
 from bertsmith.checkpoint.read import read, read_config, read_notes
 from bertsmith.checkpoint.sentence import Sentence, read_sentence
-from bertsmith.checkpoint.write import kept_float32, write
+from bertsmith.checkpoint.write import demand_float, kept_float32, write
 
 __all__ = ["Checkpoint", "Lora", "Report", "Sentence", "attach", "built_in", "convert", "create"]
 __all__ += [
     "add_averaging_layer",
     "can_average",
     "check_layers",
+    "demand_float",
     "export_model",
     "extend_vocabulary",
     "keep_layers",

@@ -82,6 +82,12 @@ def kept_float32(settings: Mapping[str, Any]) -> list[str] | None:
     return [str(path) for path in paths] if isinstance(paths, list) else []
 
 
+def demand_float(settings: Mapping[str, Any], model: str | Path) -> None:
+    """Refuse a model whose weights are rounded to int8, before it is trained or quantized."""
+    if kept_float32(settings) is not None:
+        raise BertsmithError(f"{model}: its weights are int8 already; start from the float32 model")
+
+
 def stored_tensors(
     checkpoint: Checkpoint, dtype: torch.dtype | None = None, int8: Mapping[str, int] | None = None
 ) -> dict[str, Tensor]:

@@ -72,21 +72,16 @@ def pretrain(
     Ctrl-C and SIGTERM save the state; --resume continues. With torchrun
     several processes train together.
     """
-    from bertsmith.train import load_recipe
     from bertsmith.train import pretrain as train
-    from bertsmith.train.continuing import find_branch
     from bertsmith.train.watch import Notes
 
-    if recipe is None:
-        if branch is None:
-            raise BertsmithError("name a recipe (bertsmith recipes lists them), or a --branch")
-        recipe = str(find_branch(branch).run / "recipe.toml")
     summary = train(
-        load_recipe(recipe, _changes(changes, data, start)),
+        recipe,
         out,
         resume=resume,
         branch=branch,
         cool_down=cool_down,
+        changes=_changes(changes, data, start),
         show=Notes if view == "none" else view,
         log=log or (),
     )

@@ -26,8 +26,9 @@ def quantize(
     ),
     at_most: float | None = option(
         None,
-        "Points of the score that may be lost. Layers with the largest errors stay in float32 "
-        "until the bound holds; if it never does, nothing is written.",
+        "Points of the score that may be lost on --data: a point estimate, whatever its interval. "
+        "Layers with the largest errors stay in float32 until the bound holds; if it never does, "
+        "nothing is written.",
     ),
     limit: int = option(0, "Compare on a sample of this many examples; 0: all.", min=0),
     overwrite: shared.Overwrite = False,

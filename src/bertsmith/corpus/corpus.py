@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bertsmith.corpus.encode import Ints
-from bertsmith.corpus.manifest import AGAIN, FileChecks, Manifest
+from bertsmith.corpus.manifest import REMEDY, FileChecks, Manifest
 from bertsmith.corpus.shards import HEADER, INDEXES, header, shard_name
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause
@@ -127,7 +127,7 @@ class Corpus:
         if (largest := int(ids.max())) >= self.tokenizer.size:
             raise BertsmithError(
                 f"{self.directory / self.split} is damaged: it has the token {largest:,}, and its"
-                f" tokenizer {self.tokenizer.size:,} tokens; {AGAIN}"
+                f" tokenizer {self.tokenizer.size:,} tokens; {REMEDY}"
             )
         return ids
 
@@ -149,7 +149,7 @@ class Corpus:
                 own = stream.read(HEADER) == header(kind, length)
             mapped = np.memmap(path, kind, "r", HEADER, (length,))
         except (OSError, ValueError) as error:
-            raise BertsmithError(f"{path} is damaged: {cause(error)}; {AGAIN}") from error
+            raise BertsmithError(f"{path} is damaged: {cause(error)}; {REMEDY}") from error
         if not own:
             raise BertsmithError(f"{path} is damaged: its header is not that of {length:,} {kind}")
         return mapped.view(np.ndarray)  # plain arrays are indexed faster

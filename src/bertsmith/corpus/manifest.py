@@ -16,7 +16,7 @@ from bertsmith.store import fingerprint
 
 NAME = "manifest.json"
 FORMAT = "bertsmith-corpus-1"
-AGAIN = "restore the file, or prepare the corpus again"
+REMEDY = "restore the file, or prepare the corpus again"
 
 
 def is_finished(directory: Path) -> bool:
@@ -51,7 +51,7 @@ class Manifest:
     splits: dict[str, SplitSize]
     files: dict[str, FileSum]  # by their path in the folder
     ledger: dict[str, int]
-    additions: list[list[dict[str, Any]]] = field(default_factory=list)  # input files of each
+    additions: list[list[dict[str, Any]]] = field(default_factory=list)  # input files
 
     def write(self, directory: Path) -> None:
         """Write the manifest atomically; a corpus without one is unfinished."""
@@ -59,7 +59,7 @@ class Manifest:
 
     def _content(self) -> dict[str, Any]:
         content = {"format": FORMAT, **asdict(self)}
-        if not self.additions:  # as before there were any
+        if not self.additions:  # so that older manifests keep their SHA-256 sum
             del content["additions"]
         return content
 
@@ -73,7 +73,7 @@ class Manifest:
     def read(cls, directory: Path) -> Manifest:
         """Read a manifest."""
         path = directory / NAME
-        with reading(path):  # names that are too long
+        with reading(path):  # such as a name that is too long
             if not is_finished(directory):
                 raise BertsmithError(_absent(directory))
         content = parse_table(read_whole(path))
@@ -100,7 +100,7 @@ class Manifest:
         return [
             fault
             for name, stored in self.files.items()
-            if (fault := complaint(directory / name, stored, sums=sums))
+            if (fault := damage_of(directory / name, stored, sums=sums))
         ]
 
 
@@ -112,14 +112,14 @@ def _absent(directory: Path) -> str:
     return f"{directory}: not a prepared corpus (no {NAME}); make one with `bertsmith prepare`"
 
 
-def complaint(path: Path, stored: FileSum, *, sums: bool) -> str | None:
+def damage_of(path: Path, stored: FileSum, *, sums: bool) -> str | None:
     """Return what is wrong with a file, by its size or by its sum too."""
     try:
         size = path.stat().st_size
         if size != stored.bytes:
-            return f"{path} is damaged: it has {size:,} bytes, not {stored.bytes:,}; {AGAIN}"
+            return f"{path} is damaged: it has {size:,} bytes, not {stored.bytes:,}; {REMEDY}"
         if sums and digest(path) != stored.sha256:
-            return f"{path} is damaged: its SHA-256 sum is not the manifest's; {AGAIN}"
+            return f"{path} is damaged: its SHA-256 sum is not the manifest's; {REMEDY}"
     except FileNotFoundError:
         return f"{path} is missing"
     except OSError as error:
@@ -138,23 +138,23 @@ def measure(directory: Path, paths: list[Path]) -> dict[str, FileSum]:
 # ------------------------------------------------------------------ checks of open files
 
 
-AT_ONCE = 256 << 20  # bytes whose sums are compared before they are used
+AT_ONCE = 256 << 20  # bytes of files that are checked before they are used
 
 
 class FileChecks:
     """Compares the SHA-256 sum of each file once, when it is first used.
 
-    A run reads all shards in its first steps, and summing a large corpus takes minutes. So small
-    corpora are compared before they are used; beyond `AT_ONCE` bytes, a thread compares files while
-    they are in use, and damage ends the next read. Of several ranks on one machine, the first
-    compares. A file that changes later is compared again, at once.
+    A run reads all shards in its first steps, and checksums of a large corpus take minutes. So only
+    the first `AT_ONCE` bytes are checked before they are used; a thread checks further files while
+    they are in use, and after damage the next read raises an error. Of the ranks on one machine,
+    the first checks. A file that changes later is checked again, before its next use.
     """
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
         self.directory, self.files = directory, manifest.files
-        self.compares = os.environ.get("LOCAL_RANK", "0") == "0"
+        self.checks = os.environ.get("LOCAL_RANK", "0") == "0"
         self.left, self.lock = AT_ONCE, Lock()
-        self.known: dict[str, tuple[int, int]] = {}  # inode and time of change
+        self.checked: dict[str, tuple[int, int]] = {}  # inode, modification time
         self.queue: Queue[str] = Queue()
         self.thread: Thread | None = None
         self.fault: str | None = None
@@ -165,16 +165,16 @@ class FileChecks:
         with reading(path):
             status = path.stat()
         if status.st_size != stored.bytes:  # reading beyond its end would crash the process
-            raise BertsmithError(str(complaint(path, stored, sums=False)))
+            raise BertsmithError(str(damage_of(path, stored, sums=False)))
         now = (status.st_ino, status.st_mtime_ns)
         with self.lock:
-            before, self.known[name] = self.known.get(name), now
-            if before != now and self.compares:
+            before, self.checked[name] = self.checked.get(name), now
+            if before != now and self.checks:
                 if before is not None or stored.bytes <= self.left:
                     self.left -= stored.bytes
-                    self._compare(name)
+                    self._check(name)
                 else:
-                    self._order(name)
+                    self._check_later(name)
         if self.fault:
             raise BertsmithError(self.fault)
 
@@ -184,17 +184,17 @@ class FileChecks:
         if self.fault:
             raise BertsmithError(self.fault)
 
-    def _order(self, name: str) -> None:
+    def _check_later(self, name: str) -> None:
         self.queue.put(name)
         if self.thread is None:
-            self.thread = Thread(target=self._work, name="sums", daemon=True)
+            self.thread = Thread(target=self._check_queue, name="sums", daemon=True)
             self.thread.start()
 
-    def _work(self) -> None:
+    def _check_queue(self) -> None:
         while True:
-            self._compare(self.queue.get())
+            self._check(self.queue.get())
             self.queue.task_done()
 
-    def _compare(self, name: str) -> None:
-        fault = complaint(self.directory / name, self.files[name], sums=True)
+    def _check(self, name: str) -> None:
+        fault = damage_of(self.directory / name, self.files[name], sums=True)
         self.fault = self.fault or fault

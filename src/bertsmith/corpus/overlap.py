@@ -1,4 +1,4 @@
-"""Benchmark texts in a corpus: documents that share many words in a row with given files."""
+"""Decontamination: find documents that share a word n-gram with benchmark files."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.tokenizer.scripts import UNSPACED
 
-SHORTEST = 8  # words of a text that is looked for as a whole, as it has fewer than an n-gram
+SHORTEST = 8  # words; a text of fewer is not looked for, and one shorter than n is one n-gram
 MOST = 1 << 24  # n-grams, of 20 bytes each in every worker
 BASES = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1342543DE82EF95))  # odd: they have inverses
-KEPT = 1 << 20  # cached words
+CACHED = 1 << 20  # cached words
 WORD = re.compile(f"{UNSPACED.pattern}|(?:(?!{UNSPACED.pattern})[^\\W_])+")
 
 
 @dataclass(frozen=True)
 class Benchmarks:
-    """All runs of so many words of some texts, as hashes of 128 bits in order.
+    """All word n-grams of some texts, as sorted hashes of 128 bits; n is `size`.
 
-    Case, punctuation and white space make no difference. In scripts without spaces, characters are
-    words. A text of fewer words (but at least `SHORTEST`) is one run.
+    Case, punctuation and white space are ignored. In scripts without spaces, characters are words.
+    A text of fewer words (but at least `SHORTEST`) is one shorter n-gram.
     """
 
     size: int
-    sizes: Ints  # how long runs are: `size`, and the lengths of shorter texts
+    sizes: Ints  # lengths of n-grams: `size`, and those of shorter texts
     keys: Ints  # (G,) uint64, sorted
     checks: Ints  # (G,) uint64: the other half of each hash
-    texts: Ints  # (G,) uint32: the text of each run
-    starts: Ints  # (F + 1,) numbers of the first texts of all files
+    texts: Ints  # (G,) uint32: the text of each n-gram
+    starts: Ints  # (F + 1,) the number of each file's first text, and of texts in all
     files: tuple[str, ...]
 
     @classmethod
     def read(cls, paths: Sequence[str], size: int, ledger: Ledger) -> Benchmarks:
         """Read the texts of files: lines of text, cells of tables, strings in JSON."""
-        runs: list[tuple[Ints, Ints, Ints]] = []
+        ngrams: list[tuple[Ints, Ints, Ints]] = []
         starts, sizes, numbers, count = [0], {size}, WordNumbers(), 0
         for path in paths:
             number = starts[-1]
@@ -62,25 +62,25 @@ class Benchmarks:
                     )
                     continue
                 sizes.add(length := min(size, len(words)))
-                keys, checks = _runs(words, length)
-                runs.append((keys, checks, np.full(len(keys), number, np.uint32)))
+                keys, checks = _ngram_hashes(words, length)
+                ngrams.append((keys, checks, np.full(len(keys), number, np.uint32)))
                 number, count = number + 1, count + len(keys)
                 if count > MOST:
                     raise BertsmithError(
-                        f"{path}: the files to look for have more than {MOST:,} runs of {size}"
-                        " words; name fewer"
+                        f"{path}: the files to look for have more than {MOST:,} n-grams of"
+                        f" {size} words; name fewer"
                     )
             starts.append(number)
-        if not runs:
+        if not ngrams:
             raise BertsmithError(f"{paths[0]}: no text of {min(SHORTEST, size)} words to look for")
-        keys, checks, texts = (np.concatenate(columns) for columns in zip(*runs, strict=True))
+        keys, checks, texts = (np.concatenate(columns) for columns in zip(*ngrams, strict=True))
         order = np.argsort(keys, kind="stable")
         names = tuple(Path(path).name for path in paths)
         table = (keys[order], checks[order], texts[order])
         return cls(size, np.array(sorted(sizes)), *table, np.array(starts), names)
 
     def packed(self) -> str:
-        """As text, for workers; the same texts give the same."""
+        """Serialize to a string, for workers; equal texts give equal strings."""
         arrays = {
             name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)
         }
@@ -98,39 +98,39 @@ class Benchmarks:
             return cls(size=size, files=tuple(files), **arrays)
 
     def fingerprint(self) -> str:
-        """A SHA-256 sum of all runs."""
+        """A SHA-256 sum of all n-grams."""
         total = hashlib.sha256(json.dumps([self.size, self.files]).encode())
         for array in (self.keys, self.checks, self.texts):
             total.update(array.data)
         return total.hexdigest()
 
     @cached_property
-    def _first(self) -> Ints:
-        """Which low bits the keys have: most runs of a corpus are dismissed by them."""
+    def _low_bits(self) -> Ints:
+        """A table of the low bits of all keys, which rules out most n-grams of a corpus."""
         bits = min(26, max(16, int(len(self.keys) * 8).bit_length()))
         table = np.zeros(1 << bits, bool)
         table[self.keys & np.uint64(len(table) - 1)] = True
         return table
 
     def found(self, words: Ints, ends: Ints) -> tuple[Ints, Ints]:
-        """Return documents (by number) and the texts that they share a run with, in pairs.
+        """Return pairs of a document (by number) and a text that it shares an n-gram with.
 
-        `words` are those of all documents, which end at `ends`.
+        `words` are those of all documents, concatenated; `ends` says where each document ends.
         """
         pairs = [np.zeros((2, 0), np.int64)]
-        low = np.uint64(len(self._first) - 1)
+        low = np.uint64(len(self._low_bits) - 1)
         for size in self.sizes.tolist():
-            keys, checks = _runs(words, size)
-            places = np.flatnonzero(self._first[keys & low])
-            owners = np.searchsorted(ends, places, "right")
-            inside = places + size <= ends[owners]
-            places, owners = places[inside], owners[inside]
+            keys, checks = _ngram_hashes(words, size)
+            starts = np.flatnonzero(self._low_bits[keys & low])
+            owners = np.searchsorted(ends, starts, "right")
+            inside = starts + size <= ends[owners]
+            starts, owners = starts[inside], owners[inside]
             begin, end = (
-                np.searchsorted(self.keys, keys[places], side) for side in ("left", "right")
+                np.searchsorted(self.keys, keys[starts], side) for side in ("left", "right")
             )
             counts = end - begin
             entries = np.arange(counts.sum()) + np.repeat(begin - counts.cumsum() + counts, counts)
-            same = self.checks[entries] == np.repeat(checks[places], counts)
+            same = self.checks[entries] == np.repeat(checks[starts], counts)
             pairs.append(np.stack([np.repeat(owners, counts)[same], self.texts[entries[same]]]))
         documents, texts = np.unique(np.concatenate(pairs, axis=1), axis=1)
         return documents, texts
@@ -141,11 +141,11 @@ class Benchmarks:
 
 
 class Overlap:
-    """Finds documents with benchmark texts, some documents at a time."""
+    """Finds documents that contain benchmark texts, in batches of documents."""
 
     def __init__(self, benchmarks: Benchmarks, removes: bool) -> None:
         self.benchmarks, self.removes, self.numbers = benchmarks, removes, WordNumbers()
-        self.texts: list[Ints] = []  # that documents contain
+        self.texts: list[Ints] = []  # numbers of benchmark texts that documents contain
 
     def filtered(self, documents: Sequence[Document], ledger: Ledger) -> Iterator[Document]:
         """Yield the documents to keep; those with benchmark texts are counted for each file."""
@@ -158,15 +158,15 @@ class Overlap:
             name = self.benchmarks.files[number]
             ledger.note(f"documents with {self.benchmarks.size} words in a row of {name}, {fate}")
         self.texts.append(np.unique(texts).astype(np.uint32))
-        gone = set(owners.tolist()) if self.removes else set()
-        yield from (document for n, document in enumerate(documents) if n not in gone)
+        removed = set(owners.tolist()) if self.removes else set()
+        yield from (document for n, document in enumerate(documents) if n not in removed)
 
 
 class WordNumbers(dict[str, int]):
-    """A number of 64 bits for every word; those seen before are kept."""
+    """A 64-bit hash of every word, with a cache."""
 
     def __missing__(self, word: str) -> int:
-        if len(self) >= KEPT:
+        if len(self) >= CACHED:
             self.clear()
         digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
         number = self[word] = int.from_bytes(digest, "little")
@@ -178,22 +178,22 @@ class WordNumbers(dict[str, int]):
         return np.array([self[word] for word in WORD.findall(plain.lower())], np.uint64)
 
 
-def _runs(words: Ints, size: int) -> tuple[Ints, Ints]:
-    """Two independent hashes of every run of `size` words.
+def _ngram_hashes(words: Ints, size: int) -> tuple[Ints, Ints]:
+    """Two independent rolling hashes of every n-gram of `size` words.
 
-    They are polynomials in the words, so that sums up to each word give those of all runs.
+    Each is a polynomial in the words, which is computed for all n-grams from one cumulative sum.
     """
     count = max(0, len(words) - size + 1)
     hashes = []
     for base in BASES:
         inverse = np.uint64(pow(int(base), -1, 1 << 64))
-        falling = np.full(len(words) + 1, inverse)
-        falling[0] = 1
-        rising = np.full(len(words) + 1, base)
-        rising[0] = 1
-        sums = np.concatenate([[np.uint64(0)], np.cumsum(words * np.cumprod(falling)[:-1])])
-        runs = (sums[size : size + count] - sums[:count]) * np.cumprod(rising)[:count]
-        hashes.append(mixed(runs ^ np.uint64(size)))
+        inverse_powers = np.full(len(words) + 1, inverse)
+        inverse_powers[0] = 1
+        powers = np.full(len(words) + 1, base)
+        powers[0] = 1
+        sums = np.concatenate([[np.uint64(0)], np.cumsum(words * np.cumprod(inverse_powers)[:-1])])
+        ngrams = (sums[size : size + count] - sums[:count]) * np.cumprod(powers)[:count]
+        hashes.append(mixed(ngrams ^ np.uint64(size)))
         words = mixed(words)
     return hashes[0], hashes[1]
 

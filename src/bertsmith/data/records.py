@@ -1,7 +1,5 @@
 """jsonl and json files, and what Python has in memory: lists of texts, tuples or dictionaries."""
 
-import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
@@ -11,32 +9,12 @@ from typing import Any
 from bertsmith.data.streams import Stream
 from bertsmith.data.tables import Row, Table, Where, names_of, portions
 from bertsmith.errors import BertsmithError, setting_name
+from bertsmith.foreign import parse_json
 from bertsmith.ledger import Ledger
 
 SPLITS = {"train": "train", "val": "dev", "dev": "dev", "valid": "dev", "validation": "dev"}
 SPLITS |= {"test": "test"}
 OUTSIDE = "oos_"  # CLINC150's lists of texts outside of every class: oos_train, ...
-
-
-def parse_json(text: str, where: object) -> Any:
-    """A JSON value; keys that are there twice are an error, and NaN and infinity no value."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        unique = dict(pairs)
-        if len(unique) < len(pairs):
-            twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-            raise BertsmithError(f"{where}: the key {twice[:60]!r} is there twice")
-        return unique
-
-    try:
-        return json.loads(text, object_pairs_hook=once, parse_constant=lambda _: None)
-    except json.JSONDecodeError as error:
-        place = "" if isinstance(where, Where) else f", line {error.lineno}"
-        raise BertsmithError(f"{where}{place}: invalid JSON ({error.msg})") from None
-    except RecursionError:
-        raise BertsmithError(f"{where}: invalid JSON (nested too deeply)") from None
-    except ValueError:
-        raise BertsmithError(f"{where}: invalid JSON (a number with too many digits)") from None
 
 
 def json_lines_tables(stream: Stream, size: int) -> Iterator[Table]:
@@ -53,7 +31,7 @@ def _json_rows(table: Table, lines: Iterable[tuple[int, str]]) -> Iterator[Row]:
     for number, line in lines:
         if line.strip():
             where = table.where(Row(number, {}))
-            value = parse_json(line, where)
+            value = parse_json(line, where, object, constant=lambda _: None)
             if _is_spacy(value):
                 value = {"text": value[0], **value[1]}
             if not isinstance(value, dict):
@@ -69,7 +47,7 @@ def read_document(stream: Stream) -> Any:
         table = Table(stream.path, (), [])
         rows = list(_json_rows(table, enumerate(text.split("\n"), 1)))
         return replace(table, names=names_of(rows), rows=rows)
-    return parse_json(text, stream.name)
+    return parse_json(text, stream.name, object, constant=lambda _: None)
 
 
 def document_table(path: Path, content: Any, ledger: Ledger, split: str | None = None) -> Table:

@@ -11,7 +11,7 @@ from typing import Any
 
 from bertsmith.distilling.pretraining import distill_text, is_corpus, taught_recipe
 from bertsmith.distilling.result import DistillationResult, rows, write_distilled
-from bertsmith.distilling.speed import compare_speed, copied, random_texts, size_of
+from bertsmith.distilling.speed import compare_speed, random_texts, size_of
 from bertsmith.distilling.static import WIDTH, to_static, token_frequencies
 from bertsmith.distilling.task import (
     STATIC,
@@ -31,7 +31,7 @@ from bertsmith.finetuning.settings import RunSettings, settings_for
 from bertsmith.finetuning.trials import model_sum
 from bertsmith.finetuning.work import PartialFolder, check_out
 from bertsmith.folders import reserved
-from bertsmith.infer.loaded import LoadedModel, pick_device
+from bertsmith.infer.loaded import LoadedModel, pick_device, with_changes
 from bertsmith.infer.opening import open_model
 from bertsmith.settings import picked, taking
 from bertsmith.settings.distilling import DistillationSettings
@@ -252,7 +252,9 @@ class DistillationJob:
             def project(vectors: Any) -> Any:  # from the centre of texts, not of single tokens
                 return projection(vectors, vectors.mean(0, dtype="float64"))
 
-            student = Student(self.path, made=lambda: copied(vectors, deepcopy(vectors.model)))
+            student = Student(
+                self.path, made=lambda: with_changes(vectors, deepcopy(vectors.model))
+            )
             plan = self.vectors(student, project, texts, learning_rate=RATE, layer_decay=1.0)
             return _run(plan, out, overwrite, resume)
         content = {
@@ -283,4 +285,4 @@ def _run(plan: TrainingPlan, out: Path | None, overwrite: bool, resume: bool) ->
 def _opened(model: str | Path, ranks: Ranks, dtype: str | None = None) -> LoadedModel:
     """A teacher, in float32 by default, whose work the processes share."""
     bert = open_model(model, device=ranks.device, dtype=dtype or "float32", progress=False)
-    return copied(bert, ranks=ranks)
+    return with_changes(bert, ranks=ranks)

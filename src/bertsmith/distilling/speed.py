@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -13,9 +12,7 @@ import numpy as np
 import torch
 
 from bertsmith.examples.draw import bits
-from bertsmith.infer.loaded import LoadedModel
-from bertsmith.model import Model
-from bertsmith.train.distributed import Ranks
+from bertsmith.infer.loaded import LoadedModel, with_changes
 
 ROUNDS = 5  # in which teacher and student take turns, so that both see the same load
 SECONDS = 0.2  # that a model runs in a round, at least
@@ -58,8 +55,8 @@ def _measured(
     teacher: LoadedModel, student: LoadedModel, use: Use, inputs: list[Any], device: str
 ) -> dict[str, Any]:
     models = [
-        one if one.device.type == device else copied(one, deepcopy(one.model).to(device))
-        for one in (copied(teacher), copied(student))
+        one if one.device.type == device else with_changes(one, deepcopy(one.model).to(device))
+        for one in map(with_changes, (teacher, student))
     ]
     rates: list[list[float]] = [[], []]
     for model in models:
@@ -80,18 +77,6 @@ def _measured(
         "student_per_second": round(second, 1),
         "ratio": round(second / first, 2),
     }
-
-
-def copied(
-    bert: LoadedModel, model: Model | None = None, ranks: Ranks | None = None, **changes: Any
-) -> LoadedModel:
-    """The same model, or another one with its tokenizer and pooling, by default for one process.
-
-    `changes` are fields of the checkpoint.
-    """
-    checkpoint = replace(bert.checkpoint, model=model or bert.model, **changes)
-    tokenizer, sentence = bert.tokenizer, bert.sentence
-    return LoadedModel(checkpoint, tokenizer, sentence=sentence, progress=False, ranks=ranks)
 
 
 def random_texts(bert: LoadedModel, count: int = MOST, length: int = LENGTH) -> list[str]:

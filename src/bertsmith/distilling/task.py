@@ -12,13 +12,13 @@ import torch
 from bertsmith.checkpoint import check_layers, keep_layers, read, read_config, spread_layers
 from bertsmith.distilling.result import rows
 from bertsmith.distilling.soft import SoftTraining, demand_one_output, same_tokens
-from bertsmith.distilling.speed import compare_speed, copied, size_of
+from bertsmith.distilling.speed import compare_speed, size_of
 from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.finetuning.result import TrainingRun
 from bertsmith.finetuning.settings import RunSettings
 from bertsmith.finetuning.setup import find_encoder, open_fresh, ready
 from bertsmith.finetuning.trials import model_sum
-from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.loaded import LoadedModel, with_changes
 from bertsmith.infer.opening import open_model
 from bertsmith.model import Config
 from bertsmith.tasks.dataset import Dataset
@@ -116,7 +116,7 @@ class Distillation:
 
     def alone(self) -> Self:
         """The same for the one process that compares teacher and student."""
-        return replace(self, teacher=copied(self.teacher))
+        return replace(self, teacher=with_changes(self.teacher))
 
     def pairs(self, kept: TrainingRun) -> list[Pair]:
         """The evaluations of teacher and student on each file that has labels."""

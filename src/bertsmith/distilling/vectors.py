@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from bertsmith.batch import Batch
 from bertsmith.checkpoint.dense import IDENTITY, Dense
 from bertsmith.distilling.pieces import pieces_of
-from bertsmith.distilling.speed import compare_speed, copied
+from bertsmith.distilling.speed import compare_speed
 from bertsmith.distilling.static import principal_components
 from bertsmith.distilling.task import Distillation
 from bertsmith.errors import BertsmithError, setting_name
@@ -27,7 +27,7 @@ from bertsmith.files import atomic
 from bertsmith.finetuning.result import TrainingRun
 from bertsmith.finetuning.settings import RunSettings
 from bertsmith.finetuning.trials import model_sum
-from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.loaded import LoadedModel, with_changes
 from bertsmith.infer.windows import Window
 from bertsmith.metrics import spearman
 from bertsmith.model import Model
@@ -205,7 +205,7 @@ class VectorDistillation(Distillation):
 
     def alone(self) -> Self:
         """The same for the one process that compares teachers and student."""
-        models = tuple(copied(one) for one in self.teachers.models)
+        models = tuple(with_changes(one) for one in self.teachers.models)
         return replace(self, teacher=models[0], teachers=replace(self.teachers, models=models))
 
     def same(self) -> dict[str, Any]:
@@ -276,7 +276,7 @@ def agreement(teachers: Teachers, student: LoadedModel, texts: Sequence[str]) ->
 
 def headless(bert: LoadedModel) -> LoadedModel:
     """The same encoder without heads: whatever it was trained for, it makes vectors."""
-    return copied(bert, Model(bert.model.encoder, {}).eval(), bert.ranks, entries={})
+    return with_changes(bert, Model(bert.model.encoder, {}).eval(), bert.ranks, entries={})
 
 
 def read_plain(

@@ -103,7 +103,7 @@ def run_glue(
             train = read_glue(here[name], name, "train")
             dev, *more = (read_glue(here[name], name, split) for split in GLUE[name].dev)
         except BertsmithError as error:
-            yield BenchmarkRow(name, note=f"absent: {error}")
+            yield BenchmarkRow(name, note=f"absent: {error.for_everyone()}")
             continue
         yield from trainer.rows(name, Splits(train, dev, more[0] if more else None))
 

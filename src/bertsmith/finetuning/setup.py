@@ -13,6 +13,7 @@ from bertsmith.checkpoint import (
     Lora,
     Sentence,
     attach,
+    demand_float,
     keep_layers,
     locate,
     read,
@@ -49,6 +50,7 @@ def ready(
     checkpoint: Checkpoint, directory: Path, sentence: Sentence, settings: RunSettings
 ) -> LoadedModel:
     """A model with its tokenizer, some parameters frozen or reset as the settings say."""
+    demand_float(checkpoint.settings, directory)
     tokenizer = Tokenizer.load(tokenizer_folder(directory), family=checkpoint.family.name)
     reinitialise(checkpoint.model, checkpoint.config, settings.reinitialise, settings.seed)
     freeze(checkpoint.model, settings.freeze)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
@@ -205,6 +206,18 @@ class LoadedModel:
             return list(batch.layout.split(outputs) if tokens else outputs)
 
         return InferencePass(windows, compute, (head, activation, tokens))
+
+
+def with_changes(
+    bert: LoadedModel, model: Model | None = None, ranks: Ranks | None = None, **changes: Any
+) -> LoadedModel:
+    """The same tokenizer and pooling around this or another module, by default for one process.
+
+    `changes` are fields of the checkpoint.
+    """
+    checkpoint = replace(bert.checkpoint, model=model or bert.model, **changes)
+    tokenizer, sentence = bert.tokenizer, bert.sentence
+    return LoadedModel(checkpoint, tokenizer, sentence=sentence, progress=False, ranks=ranks)
 
 
 class EncoderTask(Generic[Parameters, Result]):

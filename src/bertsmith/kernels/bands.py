@@ -1,9 +1,10 @@
 """The Triton programs behind attention with relative positions in long sequences.
 
-A band (H, T, 2 * side) holds the products of each token with the position vectors of all distances.
-In a band of queries, the score of query i and key j is in row i, column i - j + side; in a band of
-keys, it is in row j, column j - i + side. So a tile of scores is read from a band with a row stride
-that is longer by one, no two scores share an element, and gradients need no atomic sums.
+A band (H, T, 2 * side) holds the dot products of each token with the position vectors of all
+distances, which are added to scores. For query i and key j, the band of queries is read at row i,
+column i - j + side, and the band of keys at row j, column j - i + side. So a block of scores is a
+block of a band whose row stride is longer by one. No two scores read the same element, so that
+gradients need no atomic additions. Names are those of `tiles`.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,no-untyped-call"
@@ -17,14 +18,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from bertsmith.kernels.tiles import BASE, _kept, _masked, _tile
+from bertsmith.kernels.tiles import LOG2_E, _keeps, _load, _mask_scores
 
-ANY = ("tokens", "share")  # one compiled program for all values of these
-SPLITS = 16  # parts of the tokens over which the gradients of position vectors are summed
+ANY = ("tokens", "share")  # arguments whose values compile no other program
+SPLITS = 16  # parts of the tokens, whose gradients of position vectors are summed apart
 
 
 class Tiling(NamedTuple):
-    """How much of a sequence a program computes at a time, and with how many warps."""
+    """The block sizes of a program, and its numbers of warps and pipeline stages."""
 
     queries: int
     keys: int
@@ -41,238 +42,243 @@ def tiling(side: int, dtype: torch.dtype, backward: bool) -> Tiling:
 
 
 @triton.jit
-def _cell(row, column, side: tl.constexpr):
-    """The elements of a band, counted from the first row of a sequence.
+def _band_at(row, band_column, side: tl.constexpr):
+    """Offsets of elements of a band from the first row of a sequence.
 
-    Columns run backwards, so that the compiler does not try to load several at once: as rows are
-    not aligned, it would only spread the elements of a load over more memory.
+    Columns decrease, so that the compiler does not vectorize loads: rows are not aligned, and the
+    elements of a load would be spread over more memory.
     """
-    return row[:, None] * (2 * side + 1) + (side - column[None, :])
+    return row[:, None] * (2 * side + 1) + (side - band_column[None, :])
 
 
 @triton.jit
 def _scores(
-    q, k, near, far, asking, asked, asks, real, scale, side: tl.constexpr, window: tl.constexpr,
-    causal: tl.constexpr, by_query: tl.constexpr, by_key: tl.constexpr, precision: tl.constexpr,
+    q, k, q_band, k_band, q_at, k_at, q_valid, k_valid, scale,
+    side: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
+    by_query: tl.constexpr, by_key: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Scores (queries, keys) as powers of two; bands come scaled."""
-    scores = tl.dot(q, tl.trans(k), input_precision=precision) * (scale * BASE)
+    """Scores (queries, keys) in units of log 2; bands are scaled before."""
+    scores = tl.dot(q, tl.trans(k), input_precision=precision) * (scale * LOG2_E)
     if by_query:
-        where = near + _cell(asking, asked, side)
-        scores += tl.load(where, mask=asks[:, None] & real[None, :], other=0.0).to(tl.float32)
+        ptr = q_band + _band_at(q_at, k_at, side)
+        scores += tl.load(ptr, mask=q_valid[:, None] & k_valid[None, :], other=0.0).to(tl.float32)
     if by_key:  # loaded along its rows, which are keys
-        where = far + _cell(asked, asking, side)
-        cells = tl.load(where, mask=real[:, None] & asks[None, :], other=0.0)
-        scores += tl.trans(cells).to(tl.float32)
-    return _masked(scores, asking[:, None] - asked[None, :], real[None, :], window, causal)
+        ptr = k_band + _band_at(k_at, q_at, side)
+        bias = tl.load(ptr, mask=k_valid[:, None] & q_valid[None, :], other=0.0)
+        scores += tl.trans(bias).to(tl.float32)
+    return _mask_scores(scores, q_at[:, None] - k_at[None, :], k_valid[None, :], window, causal)
 
 
 @triton.jit
-def _attended(
-    q, key, value, near, far, seed, left, begin, length, asking, asks, inner, tile,
-    most, total, mixed, per_key, per_value, scale, dropout,
-    side: tl.constexpr, broad: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
+def _add_keys(
+    q, key, value, q_band, k_band, seed, k_start, begin, length, q_at, q_valid, column, tile,
+    row_max, total, acc, per_key, per_value, scale, dropout,
+    side: tl.constexpr, k_block: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
     drops: tl.constexpr, by_query: tl.constexpr, by_key: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """The largest score, sum of weights and weighted values after some more keys."""
-    asked = left + tl.arange(0, broad)
-    real = asked < length
-    k = _tile(key, begin + asked, real, inner, per_key)
-    v = _tile(value, begin + asked, real, inner, per_value)
+    """A step of online softmax: row maximum, row sum and weighted values with a block of keys."""
+    k_at = k_start + tl.arange(0, k_block)
+    k_valid = k_at < length
+    k = _load(key, begin + k_at, k_valid, column, per_key)
+    v = _load(value, begin + k_at, k_valid, column, per_value)
     scores = _scores(
-        q, k, near, far, asking, asked, asks, real, scale,
+        q, k, q_band, k_band, q_at, k_at, q_valid, k_valid, scale,
         side, window, causal, by_query, by_key, precision,
     )  # fmt: skip
-    higher = tl.maximum(most, tl.max(scores, 1))
-    weights = tl.exp2(scores - higher[:, None])
-    shrink = tl.exp2(most - higher)
-    total = total * shrink + tl.sum(weights, 1)
+    new_max = tl.maximum(row_max, tl.max(scores, 1))
+    weights = tl.exp2(scores - new_max[:, None])
+    rescale = tl.exp2(row_max - new_max)
+    total = total * rescale + tl.sum(weights, 1)
     if drops:
-        kept = _kept(tile, seed, asking[:, None], asked[None, :], side, dropout)
-        weights = tl.where(kept, weights / (1 - dropout), 0.0)
-    mixed = mixed * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision=precision)
-    return higher, total, mixed
+        keep = _keeps(tile, seed, q_at[:, None], k_at[None, :], side, dropout)
+        weights = tl.where(keep, weights / (1 - dropout), 0.0)
+    acc = acc * rescale[:, None] + tl.dot(weights.to(v.dtype), v, input_precision=precision)
+    return new_max, total, acc
 
 
 @triton.jit(do_not_specialize=ANY)
 def forward_rows(
-    query, key, value, near, far, out, sums, seed, boundaries,
+    query, key, value, q_band, k_band, out, log_sums, seed, boundaries,
     per_query, per_key, per_value, per_out, tokens, blocks, first, heads, scale, dropout,
-    side: tl.constexpr, wide: tl.constexpr, tall: tl.constexpr, broad: tl.constexpr,
+    side: tl.constexpr, dim: tl.constexpr, q_block: tl.constexpr, k_block: tl.constexpr,
     window: tl.constexpr, causal: tl.constexpr, drops: tl.constexpr,
     by_query: tl.constexpr, by_key: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """The output of one head for some queries of one sequence."""
+    """The output of one head for a block of queries of one sequence."""
     number, head = tl.program_id(0) // blocks, tl.program_id(1).to(tl.int64)
     begin = tl.load(boundaries + number)
     length = tl.load(boundaries + number + 1) - begin
-    start = (tl.program_id(0) % blocks) * tall
-    if start >= length:
+    q_start = (tl.program_id(0) % blocks) * q_block
+    if q_start >= length:
         return
     begin = begin.to(tl.int64)
-    asking, inner = start + tl.arange(0, tall), head * wide + tl.arange(0, wide)
-    asks = asking < length
-    q = _tile(query, begin + asking, asks, inner, per_query)
-    near += (head * tokens + begin) * (2 * side)
-    far += (head * tokens + begin) * (2 * side)
-    most = tl.full([tall], -1e30, tl.float32)  # no infinities where no key is visible
-    total = tl.zeros([tall], tl.float32)
-    mixed = tl.zeros([tall, wide], tl.float32)
+    q_at, column = q_start + tl.arange(0, q_block), head * dim + tl.arange(0, dim)
+    q_valid = q_at < length
+    q = _load(query, begin + q_at, q_valid, column, per_query)
+    q_band += (head * tokens + begin) * (2 * side)
+    k_band += (head * tokens + begin) * (2 * side)
+    row_max = tl.full([q_block], -1e30, tl.float32)  # finite also where no key is visible
+    total = tl.zeros([q_block], tl.float32)
+    acc = tl.zeros([q_block, dim], tl.float32)
     tile = number * heads + first + tl.program_id(1)
-    for left in range(0, length, broad):
-        most, total, mixed = _attended(
-            q, key, value, near, far, seed, left, begin, length, asking, asks, inner, tile,
-            most, total, mixed, per_key, per_value, scale, dropout,
-            side, broad, window, causal, drops, by_query, by_key, precision,
+    for k_start in range(0, length, k_block):
+        row_max, total, acc = _add_keys(
+            q, key, value, q_band, k_band, seed, k_start, begin, length, q_at, q_valid, column,
+            tile, row_max, total, acc, per_key, per_value, scale, dropout,
+            side, k_block, window, causal, drops, by_query, by_key, precision,
         )  # fmt: skip
     total = tl.maximum(total, 1e-30)
-    tl.store(sums + head * tokens + begin + asking, most + tl.log2(total), mask=asks)
-    where = out + (begin + asking)[:, None] * per_out + inner[None, :]
-    tl.store(where, (mixed / total[:, None]).to(q.dtype), mask=asks[:, None])
+    tl.store(log_sums + head * tokens + begin + q_at, row_max + tl.log2(total), mask=q_valid)
+    ptr = out + (begin + q_at)[:, None] * per_out + column[None, :]
+    tl.store(ptr, (acc / total[:, None]).to(q.dtype), mask=q_valid[:, None])
 
 
 @triton.jit(do_not_specialize=ANY)
 def backward_columns(
-    query, key, value, grad, out, near, far, near_grad, far_grad, joint, sums, seed, boundaries,
-    per_query, per_key, per_value, per_grad, per_out, per_joint, tokens, blocks, first, heads,
-    scale, dropout,
-    side: tl.constexpr, wide: tl.constexpr, tall: tl.constexpr, broad: tl.constexpr,
+    query, key, value, grad, out, q_band, k_band, q_band_grad, k_band_grad, grads, log_sums,
+    seed, boundaries, per_query, per_key, per_value, per_grad, per_out, per_grads,
+    tokens, blocks, first, heads, scale, dropout,
+    side: tl.constexpr, dim: tl.constexpr, q_block: tl.constexpr, k_block: tl.constexpr,
     window: tl.constexpr, causal: tl.constexpr, drops: tl.constexpr,
     by_query: tl.constexpr, by_key: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of some keys and values, and of the bands, for one head of one sequence.
+    """The gradients of a block of keys and values, and of the bands, for one head of one sequence.
 
-    The gradients of bands have to be zeros before.
+    The gradients of bands must be zeros before the call.
     """
     number, head = tl.program_id(0) // blocks, tl.program_id(1).to(tl.int64)
     begin = tl.load(boundaries + number)
     length = tl.load(boundaries + number + 1) - begin
-    left = (tl.program_id(0) % blocks) * broad
-    if left >= length:
+    k_start = (tl.program_id(0) % blocks) * k_block
+    if k_start >= length:
         return
     begin = begin.to(tl.int64)
-    asked, inner = left + tl.arange(0, broad), head * wide + tl.arange(0, wide)
-    real = asked < length
-    k = _tile(key, begin + asked, real, inner, per_key)
-    v = _tile(value, begin + asked, real, inner, per_value)
+    k_at, column = k_start + tl.arange(0, k_block), head * dim + tl.arange(0, dim)
+    k_valid = k_at < length
+    k = _load(key, begin + k_at, k_valid, column, per_key)
+    v = _load(value, begin + k_at, k_valid, column, per_value)
     band = (head * tokens + begin) * (2 * side)
-    near += band
-    far += band
-    near_grad += band
-    far_grad += band
-    to_key = tl.zeros([broad, wide], tl.float32)
-    to_value = tl.zeros([broad, wide], tl.float32)
-    width = heads * wide
-    for start in range(0, length, tall):
-        asking = start + tl.arange(0, tall)
-        asks = asking < length
-        q = _tile(query, begin + asking, asks, inner, per_query)
-        g = _tile(grad, begin + asking, asks, inner, per_grad)
-        total = tl.load(sums + head * tokens + begin + asking, mask=asks, other=float("inf"))
+    q_band += band
+    k_band += band
+    q_band_grad += band
+    k_band_grad += band
+    grad_k = tl.zeros([k_block, dim], tl.float32)
+    grad_v = tl.zeros([k_block, dim], tl.float32)
+    width = heads * dim
+    for q_start in range(0, length, q_block):
+        q_at = q_start + tl.arange(0, q_block)
+        q_valid = q_at < length
+        q = _load(query, begin + q_at, q_valid, column, per_query)
+        grad_o = _load(grad, begin + q_at, q_valid, column, per_grad)
+        log_sum = tl.load(log_sums + head * tokens + begin + q_at, mask=q_valid, other=float("inf"))
         scores = _scores(
-            q, k, near, far, asking, asked, asks, real, scale,
+            q, k, q_band, k_band, q_at, k_at, q_valid, k_valid, scale,
             side, window, causal, by_query, by_key, precision,
         )  # fmt: skip
-        weights = tl.exp2(scores - total[:, None])
-        back = tl.dot(g, tl.trans(v), input_precision=precision)
-        used = weights
+        weights = tl.exp2(scores - log_sum[:, None])
+        grad_weights = tl.dot(grad_o, tl.trans(v), input_precision=precision)
+        dropped = weights
         if drops:
             tile = number * heads + first + tl.program_id(1)
-            kept = _kept(tile, seed, asking[:, None], asked[None, :], side, dropout)
-            used = tl.where(kept, weights / (1 - dropout), 0.0)
-            back = tl.where(kept, back / (1 - dropout), 0.0)
-        to_value += tl.dot(tl.trans(used.to(q.dtype)), g, input_precision=precision)
-        o = _tile(out, begin + asking, asks, inner, per_out)
-        level = tl.sum(g.to(tl.float32) * o.to(tl.float32), 1)
-        steps = (weights * (back - level[:, None]) * scale).to(q.dtype)
-        to_key += tl.dot(tl.trans(steps), q, input_precision=precision)
+            keep = _keeps(tile, seed, q_at[:, None], k_at[None, :], side, dropout)
+            dropped = tl.where(keep, weights / (1 - dropout), 0.0)
+            grad_weights = tl.where(keep, grad_weights / (1 - dropout), 0.0)
+        grad_v += tl.dot(tl.trans(dropped.to(q.dtype)), grad_o, input_precision=precision)
+        o = _load(out, begin + q_at, q_valid, column, per_out)
+        delta = tl.sum(grad_o.to(tl.float32) * o.to(tl.float32), 1)
+        grad_scores = (weights * (grad_weights - delta[:, None]) * scale).to(q.dtype)
+        grad_k += tl.dot(tl.trans(grad_scores), q, input_precision=precision)
         if by_query:
-            where = near_grad + _cell(asking, asked, side)
-            tl.store(where, steps, mask=asks[:, None] & real[None, :])
+            ptr = q_band_grad + _band_at(q_at, k_at, side)
+            tl.store(ptr, grad_scores, mask=q_valid[:, None] & k_valid[None, :])
         if by_key:
-            where = far_grad + _cell(asked, asking, side)
-            tl.store(where, tl.trans(steps), mask=real[:, None] & asks[None, :])
-    where = joint + (begin + asked)[:, None] * per_joint + inner[None, :]
-    tl.store(where + width, to_key.to(k.dtype), mask=real[:, None])
-    tl.store(where + 2 * width, to_value.to(k.dtype), mask=real[:, None])
+            ptr = k_band_grad + _band_at(k_at, q_at, side)
+            tl.store(ptr, tl.trans(grad_scores), mask=k_valid[:, None] & q_valid[None, :])
+    ptr = grads + (begin + k_at)[:, None] * per_grads + column[None, :]
+    tl.store(ptr + width, grad_k.to(k.dtype), mask=k_valid[:, None])
+    tl.store(ptr + 2 * width, grad_v.to(k.dtype), mask=k_valid[:, None])
 
 
 @triton.jit(do_not_specialize=ANY)
 def backward_queries(
-    key, near_grad, far_grad, joint, boundaries, per_key, per_joint, tokens, blocks,
-    side: tl.constexpr, wide: tl.constexpr, tall: tl.constexpr, broad: tl.constexpr,
+    key, q_band_grad, k_band_grad, grads, boundaries, per_key, per_grads, tokens, blocks,
+    side: tl.constexpr, dim: tl.constexpr, q_block: tl.constexpr, k_block: tl.constexpr,
     by_query: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of some queries of one head, from the gradients of scores in a band."""
+    """The gradients of a block of queries, from the gradients of scores in a band."""
     number, head = tl.program_id(0) // blocks, tl.program_id(1).to(tl.int64)
     begin = tl.load(boundaries + number)
     length = tl.load(boundaries + number + 1) - begin
-    start = (tl.program_id(0) % blocks) * tall
-    if start >= length:
+    q_start = (tl.program_id(0) % blocks) * q_block
+    if q_start >= length:
         return
     begin = begin.to(tl.int64)
-    asking, inner = start + tl.arange(0, tall), head * wide + tl.arange(0, wide)
-    asks = asking < length
+    q_at, column = q_start + tl.arange(0, q_block), head * dim + tl.arange(0, dim)
+    q_valid = q_at < length
     band = (head * tokens + begin) * (2 * side)
-    to_query = tl.zeros([tall, wide], tl.float32)
-    for left in range(0, length, broad):
-        asked = left + tl.arange(0, broad)
-        real = asked < length
-        k = _tile(key, begin + asked, real, inner, per_key)
+    grad_q = tl.zeros([q_block, dim], tl.float32)
+    for k_start in range(0, length, k_block):
+        k_at = k_start + tl.arange(0, k_block)
+        k_valid = k_at < length
+        k = _load(key, begin + k_at, k_valid, column, per_key)
         if by_query:
-            where = near_grad + band + _cell(asking, asked, side)
-            steps = tl.load(where, mask=asks[:, None] & real[None, :], other=0.0)
+            ptr = q_band_grad + band + _band_at(q_at, k_at, side)
+            grad_scores = tl.load(ptr, mask=q_valid[:, None] & k_valid[None, :], other=0.0)
         else:
-            where = far_grad + band + _cell(asked, asking, side)
-            steps = tl.trans(tl.load(where, mask=real[:, None] & asks[None, :], other=0.0))
-        to_query += tl.dot(steps, k, input_precision=precision)
-    where = joint + (begin + asking)[:, None] * per_joint + inner[None, :]
-    tl.store(where, to_query.to(joint.dtype.element_ty), mask=asks[:, None])
+            ptr = k_band_grad + band + _band_at(k_at, q_at, side)
+            grad_scores = tl.trans(
+                tl.load(ptr, mask=k_valid[:, None] & q_valid[None, :], other=0.0)
+            )
+        grad_q += tl.dot(grad_scores, k, input_precision=precision)
+    ptr = grads + (begin + q_at)[:, None] * per_grads + column[None, :]
+    tl.store(ptr, grad_q.to(grads.dtype.element_ty), mask=q_valid[:, None])
 
 
 @triton.jit(do_not_specialize=ANY)
 def distance_sums(
-    steps, rows, out, per_row, tokens, share, heads,
-    columns: tl.constexpr, wide: tl.constexpr, tall: tl.constexpr, broad: tl.constexpr,
+    grad_scores, rows, out, per_row, tokens, share, heads,
+    columns: tl.constexpr, dim: tl.constexpr, q_block: tl.constexpr, k_block: tl.constexpr,
     precision: tl.constexpr,
 ):  # fmt: skip
-    """Products of a band's columns with rows, summed over a share of the tokens."""
+    """The matrix multiplication band.T @ rows of one head, over a part of the tokens."""
     head, part = tl.program_id(1).to(tl.int64), tl.program_id(2)
-    column, inner = tl.program_id(0) * broad + tl.arange(0, broad), tl.arange(0, wide)
+    band_column, column = tl.program_id(0) * k_block + tl.arange(0, k_block), tl.arange(0, dim)
     last = tl.minimum((part + 1) * share, tokens)
-    total = tl.zeros([broad, wide], tl.float32)
-    for start in range(part * share, last, tall):
-        row = start + tl.arange(0, tall).to(tl.int64)
-        real = (row < last)[:, None]
-        band = steps + (head * tokens + row)[:, None] * columns + column[None, :]
-        cells = tl.load(band, mask=real, other=0.0)
-        x = tl.load(rows + row[:, None] * per_row + head * wide + inner[None, :], real, other=0.0)
-        total += tl.dot(tl.trans(cells), x, input_precision=precision)
-    where = ((part * columns + column)[:, None] * heads + head) * wide + inner[None, :]
-    tl.store(out + where, total)
+    total = tl.zeros([k_block, dim], tl.float32)
+    for q_start in range(part * share, last, q_block):
+        row = q_start + tl.arange(0, q_block).to(tl.int64)
+        k_valid = (row < last)[:, None]
+        band = grad_scores + (head * tokens + row)[:, None] * columns + band_column[None, :]
+        bias = tl.load(band, mask=k_valid, other=0.0)
+        x = tl.load(
+            rows + row[:, None] * per_row + head * dim + column[None, :], k_valid, other=0.0
+        )
+        total += tl.dot(tl.trans(bias), x, input_precision=precision)
+    ptr = ((part * columns + band_column)[:, None] * heads + head) * dim + column[None, :]
+    tl.store(out + ptr, total)
 
 
 def forward(
     parts: list[Tensor],
     bands: list[Tensor | None],
     out: Tensor,
-    sums: Tensor,
+    log_sums: Tensor,
     seed: Tensor,
     boundaries: Tensor,
     first: int,
     heads: int,
-    *how: float,
+    *options: float,
 ) -> None:
     """Run `forward_rows` on the heads in `parts`, which begin at head `first` of `heads`."""
-    side, scale, dropout, options = _options(parts[0], bands, *how)
+    side, scale, dropout, constants = _constants(parts[0], bands, *options)
     tile = tiling(side, out.dtype, backward=False)
-    near, far = (out if band is None else band for band in bands)
+    q_band, k_band = (out if band is None else band for band in bands)
     blocks = triton.cdiv(side, tile.queries)
     forward_rows[((len(boundaries) - 1) * blocks, parts[0].shape[1])](
-        *(*parts, near, far, out, sums, seed, boundaries),
+        *(*parts, q_band, k_band, out, log_sums, seed, boundaries),
         *(x.stride(0) for x in (*parts, out)),
         *(len(out), blocks, first, heads, scale, dropout),
-        **options,
+        **constants,
         **_tiled(tile),
     )
 
@@ -280,75 +286,77 @@ def forward(
 def backward(
     parts: list[Tensor],
     bands: list[Tensor | None],
-    joint: Tensor,
-    sums: Tensor,
+    grads: Tensor,
+    log_sums: Tensor,
     seed: Tensor,
     boundaries: Tensor,
     first: int,
     heads: int,
-    *how: float,
+    *options: float,
 ) -> list[Tensor | None]:
-    """Write the gradients that do not come from bands into `joint`; returns those of the bands.
+    """Write the gradients of queries, keys and values into `grads`; return those of the bands.
 
-    `parts` are queries, keys, values, gradients and outputs; `joint` (T, 3, h, d) may be strided.
+    `parts` are queries, keys, values, gradients and outputs; `grads` (T, 3, h, d) may be strided.
     """
-    side, scale, dropout, options = _options(parts[0], bands, *how)
-    tile = tiling(side, joint.dtype, backward=True)
-    grads = [None if band is None else torch.zeros_like(band) for band in bands]
-    near, far, near_grad, far_grad = (joint if x is None else x for x in (*bands, *grads))
+    side, scale, dropout, constants = _constants(parts[0], bands, *options)
+    tile = tiling(side, grads.dtype, backward=True)
+    band_grads = [None if band is None else torch.zeros_like(band) for band in bands]
+    q_band, k_band, q_band_grad, k_band_grad = (
+        grads if x is None else x for x in (*bands, *band_grads)
+    )
     count, across = len(boundaries) - 1, parts[0].shape[1]
-    blocks, tokens = triton.cdiv(side, tile.keys), len(joint)
+    blocks, tokens = triton.cdiv(side, tile.keys), len(grads)
     backward_columns[(count * blocks, across)](
-        *(*parts, near, far, near_grad, far_grad, joint, sums, seed, boundaries),
-        *(x.stride(0) for x in (*parts, joint)),
+        *(*parts, q_band, k_band, q_band_grad, k_band_grad, grads, log_sums, seed, boundaries),
+        *(x.stride(0) for x in (*parts, grads)),
         *(tokens, blocks, first, heads, scale, dropout),
-        **options,
+        **constants,
         **_tiled(tile),
     )
     blocks = triton.cdiv(side, tile.queries)
     for name in ("window", "causal", "drops", "by_key"):
-        options.pop(name)
+        constants.pop(name)
     backward_queries[(count * blocks, across)](
-        *(parts[1], near_grad, far_grad, joint, boundaries),
-        *(parts[1].stride(0), joint.stride(0), tokens, blocks),
-        **options,
+        *(parts[1], q_band_grad, k_band_grad, grads, boundaries),
+        *(parts[1].stride(0), grads.stride(0), tokens, blocks),
+        **constants,
         **_tiled(tile),
     )
-    return grads
+    return band_grads
 
 
-def by_distance(steps: Tensor, rows: Tensor) -> Tensor:
+def by_distance(grad_scores: Tensor, rows: Tensor) -> Tensor:
     """The gradient of position vectors: (h, T, W) and (T, h, d) → (W, h, d).
 
-    Sums of fixed parts, so that equal inputs have equal results; batched matrix multiplications
-    with so few outputs would keep few multiprocessors busy.
+    Fixed parts of the tokens are summed apart, so that results are deterministic; one batched
+    matrix multiplication has too few outputs to keep all multiprocessors busy.
     """
-    (heads, tokens, columns), width = steps.shape, rows.shape[-1]
+    (heads, tokens, columns), width = grad_scores.shape, rows.shape[-1]
     share = triton.cdiv(max(tokens, 1), SPLITS)
-    broad = min(columns, 128)
-    tall = 64 if steps.dtype != torch.float32 else 32
-    sums = steps.new_empty((SPLITS, columns, heads, width), dtype=torch.float32)
-    distance_sums[(columns // broad, heads, SPLITS)](
-        *(steps, rows, sums, rows.stride(0), tokens, share, heads),
+    k_block = min(columns, 128)
+    q_block = 64 if grad_scores.dtype != torch.float32 else 32
+    log_sums = grad_scores.new_empty((SPLITS, columns, heads, width), dtype=torch.float32)
+    distance_sums[(columns // k_block, heads, SPLITS)](
+        *(grad_scores, rows, log_sums, rows.stride(0), tokens, share, heads),
         columns=columns,
-        wide=width,
-        tall=tall,
-        broad=broad,
-        precision=_precision(steps),
+        dim=width,
+        q_block=q_block,
+        k_block=k_block,
+        precision=_precision(grad_scores),
         num_warps=4,
         num_stages=3,
     )
-    return sums.sum(0).to(rows.dtype)
+    return log_sums.sum(0).to(rows.dtype)
 
 
-def _options(
-    query: Tensor, bands: list[Tensor | None], *how: float
+def _constants(
+    query: Tensor, bands: list[Tensor | None], *options: float
 ) -> tuple[int, float, float, dict[str, object]]:
-    longest, scale, window, causal, dropout = how
+    longest, scale, window, causal, dropout = options
     side = max(16, triton.next_power_of_2(int(longest)))
-    options = {
+    constants = {
         "side": side,
-        "wide": query.shape[-1],
+        "dim": query.shape[-1],
         "window": window,
         "causal": causal,
         "drops": dropout > 0,
@@ -356,12 +364,12 @@ def _options(
         "by_key": bands[1] is not None,
         "precision": _precision(query),
     }
-    return side, scale, dropout, options
+    return side, scale, dropout, constants
 
 
 def _tiled(tile: Tiling) -> dict[str, int]:
     queries, keys, warps, stages = tile
-    return {"tall": queries, "broad": keys, "num_warps": warps, "num_stages": stages}
+    return {"q_block": queries, "k_block": keys, "num_warps": warps, "num_stages": stages}
 
 
 def _precision(x: Tensor) -> str | None:

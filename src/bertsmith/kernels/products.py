@@ -1,8 +1,8 @@
 """A pass over compiled graphs that multiplies by weights in FP8, forward and backward.
 
-The model does not know of it: where its graph multiplies matrices, the pass inserts casts and
-FP8 multiplications. Casts are part of the kernel before them where that is a GELU of `fused`, and
-also sum gradients where a bias needs it.
+The model's code does not change: the pass replaces matrix multiplications in its graph by casts and
+FP8 multiplications. Where a GELU of `fused` computes the matrix, that kernel writes FP8 itself; a
+cast of gradients also computes their column sums, where a bias needs those.
 """
 
 import math
@@ -18,19 +18,19 @@ from bertsmith.kernels import float8, fused, rowwise  # registers the operators
 
 ATEN, OURS = torch.ops.aten, torch.ops.bertsmith
 CONVERT = torch.ops.prims.convert_element_type.default
-TURNS = (ATEN.permute.default, ATEN.t.default)  # of matrices
+TRANSPOSES = (ATEN.permute.default, ATEN.t.default)  # operators that transpose
 COPIES = (ATEN.clone.default, ATEN.alias.default, ATEN.detach.default)
 FLOAT8: dict[Any, Any] = {  # kernels, and those that write FP8 instead
     OURS.gelu.default: OURS.gelu_float8.default,
     OURS.gelu_back.default: OURS.gelu_back_float8.default,
 }
 ROWS = 1024  # matrix multiplications of fewer tokens stay in bfloat16
-ACTIVATIONS = 8.0  # the factor of activations in FP8: norms keep them near 1, and 56 is the largest
-GRADIENTS = 64.0  # the largest gradient that enters the graph is scaled to this; 57,344 is possible
+ACTIVATIONS = 8.0  # scale of activations in FP8: norms keep them near 1; 56 is the largest possible
+GRADIENTS = 64.0  # the largest incoming gradient is scaled to this; FP8 holds up to 57,344
 
 
 class Product(NamedTuple):
-    """A matrix multiplication, and what it multiplies."""
+    """A matrix multiplication in the graph, and its operands."""
 
     node: Node
     left: Node
@@ -43,7 +43,7 @@ class MultiplyInFloat8(CustomGraphPass):
     """mm(x, W.T), mm(grad, W) and mm(grad.T, x) in FP8, in joint graphs of forward and backward.
 
     Weights are scaled by their largest value, activations by a constant, and all gradients of a
-    graph by the largest one that enters it: nothing is remembered from step to step.
+    graph by the largest incoming one: no scale depends on earlier steps.
     """
 
     def __call__(self, graph: Graph) -> None:
@@ -70,22 +70,22 @@ def _products(graph: Graph) -> list[Product]:
     """The matrix multiplications by weights whose sizes suit FP8, in order."""
     if not _tangents(graph):
         return []
-    found = []
+    candidates = []
     for node in graph.nodes:
         if node.target in (ATEN.mm.default, ATEN.addmm.default):
             *bias, left, right = node.args
-            (left, turned), (right, turned_right) = _source(left), _source(right)
+            (left, transposed), (right, right_transposed) = _source(left), _source(right)
             kinds = {(False, True): "forward", (False, False): "input", (True, False): "weight"}
-            kind = kinds.get((turned, turned_right))
+            kind = kinds.get((transposed, right_transposed))
             if kind and not node.kwargs and (not bias or kind == "forward"):
-                found.append(Product(node, left, right, kind, *bias))
-    weights = {product.right for product in found if product.kind == "forward"}
-    # By weights only: tables laid out by position are multiplied too, by ones and zeros.
-    inputs = (one for one in found if one.kind == "input" and one.right in weights)
+                candidates.append(Product(node, left, right, kind, *bias))
+    weights = {product.right for product in candidates if product.kind == "forward"}
+    # Not tables of positions, which are multiplied by matrices of ones and zeros.
+    inputs = (one for one in candidates if one.kind == "input" and one.right in weights)
     grads = {product.left for product in inputs}
     return [
         product
-        for product in found
+        for product in candidates
         if _suits(product.left) and _suits(product.right)
         if (product.left in grads if product.kind == "weight" else product.right in weights)
         if _value(product.left).shape[0] >= ROWS
@@ -100,11 +100,11 @@ def _suits(node: Node) -> bool:
 
 def _source(node: Node) -> tuple[Node, bool]:
     """The matrix behind copies and transposes, and whether it is transposed."""
-    turned = False
-    while node.target in TURNS or node.target in COPIES:
-        turned ^= node.target in TURNS
+    transposed = False
+    while node.target in TRANSPOSES or node.target in COPIES:
+        transposed ^= node.target in TRANSPOSES
         node = node.args[0]  # type: ignore[assignment]
-    return node, turned
+    return node, transposed
 
 
 def _is_column_sum(node: Node) -> bool:
@@ -122,7 +122,7 @@ def _value(node: Node) -> Tensor:
 
 
 class _Casts:
-    """The matrices of a graph in FP8, each cast once, where it is computed."""
+    """Inserts the casts of matrices to FP8: one for each matrix, where it is computed."""
 
     def __init__(self, graph: Graph, replaced: set[Node]) -> None:
         self.graph, self.replaced = graph, replaced
@@ -134,7 +134,7 @@ class _Casts:
             self.constant = self.call(ATEN.full.default, [], ACTIVATIONS, device=self.device)
 
     def call(self, target: Any, *inputs: Any, **options: Any) -> Node:
-        """Insert a call, with the fake value that the compiler wants to know."""
+        """Insert a call, with the fake tensor that later compiler passes need."""
         node = self.graph.call_function(target, inputs, options)
         values = [one.meta["val"] if isinstance(one, Node) else one for one in inputs]
         with _value(self.last).fake_mode:  # type: ignore[attr-defined]
@@ -142,7 +142,7 @@ class _Casts:
         return node
 
     def __call__(self, node: Node, kind: str) -> tuple[Node, Node, Node]:
-        """A matrix in FP8 as it lies and transposed, and the factor that undoes its scale."""
+        """A matrix in FP8, its transpose, and the inverse of its scale."""
         if (node, kind) not in self.cast:
             scale = self.scale(node, kind)
             with self.graph.inserting_before(scale.next):
@@ -152,7 +152,7 @@ class _Casts:
         return self.cast[node, kind]
 
     def scale(self, node: Node, kind: str) -> Node:
-        """The factor before a cast: a power of two, or the constant."""
+        """The scale of a cast: a power of two, or the constant."""
         if kind == "activation":
             return self.constant
         if kind == "gradient":
@@ -175,19 +175,19 @@ class _Casts:
             return self.call(ATEN.exp2.default, self.call(ATEN.floor.default, power))
 
     def fused(self, node: Node, scale: Node) -> tuple[Node, Node] | None:
-        """The outputs of a GELU that writes FP8, if nothing else reads the matrix."""
+        """Replace a GELU by one that writes FP8, if only FP8 multiplications read its output."""
         kernel = node.args[0] if node.target is getitem else node
         if not isinstance(kernel, Node) or kernel.target not in FLOAT8:
             return None
-        if not self.only_products(node):
+        if not self.read_only_in_float8(node):
             return None
-        pair = self.written(kernel, FLOAT8[kernel.target], scale)
+        pair = self.insert_after(kernel, FLOAT8[kernel.target], scale)
         for other in [user for user in kernel.users if user.args[1:] == (1,)]:
-            self.third(pair, other)
+            self.replace_sum(pair, other)
         return pair
 
     def plain(self, node: Node, scale: Node, kind: str) -> tuple[Node, Node]:
-        """The outputs of a cast after the matrix was computed; it also sums columns."""
+        """Insert a cast after the matrix is computed; of gradients it also replaces column sums."""
         after = node if node.op != "placeholder" else scale
         sums = [user for user in node.users if kind == "gradient" and _is_column_sum(user)]
         with self.graph.inserting_before(after.next):
@@ -196,17 +196,17 @@ class _Casts:
                 return self.outputs(self.call(OURS.to_float8.default, node, scale, gradient))
             pair = self.outputs(self.call(OURS.to_float8_and_sum.default, node, scale))
         for other in sums:
-            self.third(pair, other)
+            self.replace_sum(pair, other)
         return pair
 
-    def third(self, pair: tuple[Node, Node], other: Node) -> None:
-        """Replace a result by the third output of a kernel that writes FP8."""
+    def replace_sum(self, pair: tuple[Node, Node], other: Node) -> None:
+        """Replace a sum by the third output of a kernel that writes FP8."""
         with self.graph.inserting_before(other):
             output = self.call(getitem, pair[0].args[0], 2)
             output = self.call(ATEN.reshape.default, output, list(_value(other).shape))
         other.replace_all_uses_with(output)
 
-    def written(self, node: Node, target: Any, scale: Node) -> tuple[Node, Node]:
+    def insert_after(self, node: Node, target: Any, scale: Node) -> tuple[Node, Node]:
         with self.graph.inserting_before(node.next):
             return self.outputs(self.call(target, *node.args, scale))
 
@@ -214,10 +214,11 @@ class _Casts:
         with self.graph.inserting_before(node.next):
             return self.call(getitem, node, 0), self.call(getitem, node, 1)
 
-    def only_products(self, node: Node) -> bool:
-        """Return whether a matrix is only read by multiplications that will read FP8 instead."""
+    def read_only_in_float8(self, node: Node) -> bool:
+        """Return whether only multiplications that are replaced by FP8 read a matrix."""
         return all(
-            user in self.replaced or (_source(user)[0] is not user and self.only_products(user))
+            user in self.replaced
+            or (_source(user)[0] is not user and self.read_only_in_float8(user))
             for user in node.users
         )
 
@@ -227,17 +228,17 @@ def _is_float(node: Node) -> bool:
 
 
 def _replace(product: Product, casts: _Casts) -> None:
-    """Multiply in FP8, to the same type of result."""
+    """Replace a multiplication by one in FP8 with a result of the same dtype."""
     left = casts(product.left, "activation" if product.kind == "forward" else "gradient")
     right = casts(product.right, "activation" if product.kind == "weight" else "weight")
     by_row = product.kind != "weight"
     first, second = (left[0] if by_row else left[1]), right[product.kind != "forward"]
     with casts.graph.inserting_before(product.node):
-        turned = casts.call(ATEN.permute.default, second, [1, 0])
+        transposed = casts.call(ATEN.permute.default, second, [1, 0])
         result = casts.call(
             ATEN._scaled_mm.default,
-            *(first, turned, left[2], right[2], product.bias, None, torch.bfloat16),
-            by_row,  # fast sums, less exact, over columns; not over all tokens
+            *(first, transposed, left[2], right[2], product.bias, None, torch.bfloat16),
+            by_row,  # use_fast_accum: less exact, so not for sums over all tokens
         )
     product.node.replace_all_uses_with(result)
     casts.graph.erase_node(product.node)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from bertsmith.kernels import short
 from bertsmith.kernels.ragged import is_ampere, ragged_attention
-from bertsmith.kernels.short import HALVES, _even, _joint, _parts
+from bertsmith.kernels.short import HALVES, _contiguous_heads, _empty_gradients, _split
 
 WIDTHS = (16, 32, 64)  # head widths; wider ones need more shared memory than many GPUs have
 ELEMENTS = 1 << 30  # of a band at a time
@@ -175,7 +175,7 @@ def _relative(
     out, sums = _outputs(rows)
     how = (longest, scale, window, causal, dropout)
     for some in _some_heads(out, tables):
-        parts, pair = [x[:, some] for x in _parts(rows)], _pair(tables, kind, some)
+        parts, pair = [x[:, some] for x in _split(rows)], _pair(tables, kind, some)
         where = (out[:, some], sums[some], seed, boundaries, some.start, out.shape[1])
         if fits_turned(out, longest):
             turned.forward(parts, pair, *where, *how)
@@ -206,7 +206,9 @@ def _back(
     joint, *to_tables = results = _gradients(grad, out, rows, tables)
     how = (longest, scale, window, causal, dropout)
     for some in _some_heads(out, tables):
-        parts = [x[:, some] for x in (*_parts(rows), _even(grad), _even(out))]
+        parts = [
+            x[:, some] for x in (*_split(rows), _contiguous_heads(grad), _contiguous_heads(out))
+        ]
         pair = _pair(tables, kind, some)
         own = joint[:, :, some]
         where = (own, sums[some], seed, boundaries, some.start, out.shape[1])
@@ -225,13 +227,13 @@ def _back(
 
 
 def _outputs(rows: Sequence[Tensor], *_: Any) -> tuple[Tensor, Tensor]:
-    query = _parts(rows)[0]
+    query = _split(rows)[0]
     count, heads, _width = query.shape
     return query.new_empty(query.shape), query.new_empty((heads, count), dtype=torch.float32)
 
 
 def _gradients(grad: Tensor, out: Tensor, rows: Any, tables: list[Tensor], *_: Any) -> list[Tensor]:
-    return [_joint(grad), *(torch.zeros_like(table) for table in tables)]
+    return [_empty_gradients(grad), *(torch.zeros_like(table) for table in tables)]
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

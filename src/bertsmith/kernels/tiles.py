@@ -1,4 +1,8 @@
-"""The Triton programs behind short attention."""
+"""The Triton programs behind short attention.
+
+`side` is the longest length as a power of two, `dim` the width of a head, and `valid` masks rows
+beyond the end of a sequence. Scores are in units of log 2, so that softmax is computed with exp2.
+"""
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,no-untyped-call"
 
@@ -12,32 +16,32 @@ import triton.language as tl
 from torch import Tensor
 
 BUSY = 512  # number of programs that keep a GPU busy
-BASE = tl.constexpr(1.4426950408889634)  # log2(e): GPUs compute powers of two
+LOG2_E = tl.constexpr(1.4426950408889634)  # of e: GPUs compute powers of two
 
 
 @triton.jit
-def _tile(table, rows, real, inner, stride):
-    """The rows of one sequence and head; zeros beyond its end."""
-    return tl.load(table + rows[:, None] * stride + inner[None, :], mask=real[:, None], other=0.0)
+def _load(table, rows, valid, column, stride):
+    """Load the rows of one sequence and head; zeros beyond the end of the sequence."""
+    return tl.load(table + rows[:, None] * stride + column[None, :], mask=valid[:, None], other=0.0)
 
 
 @triton.jit
-def _masked(scores, ahead, real, window: tl.constexpr, causal: tl.constexpr):
-    """Mask the scores of keys that are not visible to a query `ahead` positions after them."""
-    seen = real
+def _mask_scores(scores, distance, valid, window: tl.constexpr, causal: tl.constexpr):
+    """Set scores of keys that a query does not attend to to -inf; `distance`: query minus key."""
+    visible = valid
     if window >= 0:
-        seen = seen & (ahead <= window) & (ahead >= -window)
+        visible = visible & (distance <= window) & (distance >= -window)
     if causal:
-        seen = seen & (ahead >= 0)
-    return tl.where(seen, scores, float("-inf"))
+        visible = visible & (distance >= 0)
+    return tl.where(visible, scores, float("-inf"))
 
 
 @triton.jit
-def _kept(tile, seed, query, key, side: tl.constexpr, dropout):
-    """Which weights of this sequence and head are not dropped: a hash of where they are.
+def _keeps(tile, seed, query, key, side: tl.constexpr, dropout):
+    """The dropout mask of one sequence and head, from a hash of each weight's position.
 
-    Murmur's finaliser, in which every bit depends on all: a tenth of the work of a
-    random number generator, which would take longer than attention itself.
+    The hash is the finaliser of MurmurHash3. It takes a tenth of the time of a random number
+    generator, which would take longer than attention itself.
     """
     bits = ((tile * side + query) * side + key).to(tl.uint32)
     bits = bits * 0x9E3779B1 ^ tl.load(seed).to(tl.uint32)
@@ -49,8 +53,8 @@ def _kept(tile, seed, query, key, side: tl.constexpr, dropout):
 
 @triton.jit
 def forward_tile(
-    query, key, value, out, sums, seed, boundaries, per_query, per_key, per_value, scale, dropout,
-    side: tl.constexpr, wide: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
+    query, key, value, out, log_sums, seed, boundaries, per_query, per_key, per_value, scale,
+    dropout, side: tl.constexpr, dim: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
     drops: tl.constexpr,
 ):  # fmt: skip
     """The output of one head for one sequence. Scores are (queries, keys)."""
@@ -59,33 +63,33 @@ def forward_tile(
     length = tl.load(boundaries + tl.program_id(0) + 1) - begin
     if length <= 0:
         return
-    place, inner = tl.arange(0, side), head * wide + tl.arange(0, wide)
-    real, rows = place < length, begin + place
-    q = _tile(query, rows, real, inner, per_query)
-    k = _tile(key, rows, real, inner, per_key)
-    v = _tile(value, rows, real, inner, per_value)
-    ahead = place[:, None] - place[None, :]
-    scores = tl.dot(q, tl.trans(k)) * (scale * BASE)
-    scores = _masked(scores, ahead, real[None, :], window, causal)
+    position, column = tl.arange(0, side), head * dim + tl.arange(0, dim)
+    valid, rows = position < length, begin + position
+    q = _load(query, rows, valid, column, per_query)
+    k = _load(key, rows, valid, column, per_key)
+    v = _load(value, rows, valid, column, per_value)
+    distance = position[:, None] - position[None, :]
+    scores = tl.dot(q, tl.trans(k)) * (scale * LOG2_E)
+    scores = _mask_scores(scores, distance, valid[None, :], window, causal)
     # Queries beyond a sequence's end may have no visible keys: avoid infinities.
-    most = tl.maximum(tl.max(scores, 1), -1e30)
-    weights = tl.exp2(scores - most[:, None])
+    row_max = tl.maximum(tl.max(scores, 1), -1e30)
+    weights = tl.exp2(scores - row_max[:, None])
     total = tl.maximum(tl.sum(weights, 1), 1e-30)
-    tl.store(sums + rows * heads + head, most + tl.log2(total), mask=real)
+    tl.store(log_sums + rows * heads + head, row_max + tl.log2(total), mask=valid)
     if drops:
         tile = tl.program_id(0) * heads + head
-        kept = _kept(tile, seed, place[:, None], place[None, :], side, dropout)
-        weights = tl.where(kept, weights / (1 - dropout), 0.0)
-    found = tl.dot(weights.to(v.dtype), v) / total[:, None]
-    where = out + rows[:, None] * (heads * wide) + inner[None, :]
-    tl.store(where, found.to(v.dtype), mask=real[:, None])
+        keep = _keeps(tile, seed, position[:, None], position[None, :], side, dropout)
+        weights = tl.where(keep, weights / (1 - dropout), 0.0)
+    result = tl.dot(weights.to(v.dtype), v) / total[:, None]
+    ptr = out + rows[:, None] * (heads * dim) + column[None, :]
+    tl.store(ptr, result.to(v.dtype), mask=valid[:, None])
 
 
 @triton.jit
 def backward_tile(
-    query, key, value, grad, out, sums, seed, boundaries, per_query, per_key, per_value, per_grad,
-    scale, dropout, heads,
-    side: tl.constexpr, wide: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
+    query, key, value, grad, out, log_sums, seed, boundaries, per_query, per_key, per_value,
+    per_grad, scale, dropout, heads,
+    side: tl.constexpr, dim: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
     drops: tl.constexpr, stages: tl.constexpr,
 ):  # fmt: skip
     """The gradients of some heads in one sequence; the next head is prefetched.
@@ -96,71 +100,71 @@ def backward_tile(
     length = tl.load(boundaries + tl.program_id(0) + 1) - begin
     if length <= 0:
         return
-    place, width = tl.arange(0, side), heads * wide
-    real, rows = place < length, begin + place
-    ahead = place[:, None] - place[None, :]
+    position, width = tl.arange(0, side), heads * dim
+    valid, rows = position < length, begin + position
+    distance = position[:, None] - position[None, :]
     for head in tl.range(tl.program_id(1), heads, tl.num_programs(1), num_stages=stages):
-        inner = head * wide + tl.arange(0, wide)
-        q = _tile(query, rows, real, inner, per_query)
-        k = _tile(key, rows, real, inner, per_key)
-        v = _tile(value, rows, real, inner, per_value)
-        g = _tile(grad, rows, real, inner, per_grad)
-        total = tl.load(sums + rows * heads + head, mask=real, other=float("inf"))
-        scores = tl.dot(q, tl.trans(k)) * (scale * BASE)
-        scores = _masked(scores, ahead, real[None, :], window, causal)
-        weights = tl.exp2(scores - total[:, None])
-        back = tl.dot(g, tl.trans(v))
-        used = weights
+        column = head * dim + tl.arange(0, dim)
+        q = _load(query, rows, valid, column, per_query)
+        k = _load(key, rows, valid, column, per_key)
+        v = _load(value, rows, valid, column, per_value)
+        grad_o = _load(grad, rows, valid, column, per_grad)
+        log_sum = tl.load(log_sums + rows * heads + head, mask=valid, other=float("inf"))
+        scores = tl.dot(q, tl.trans(k)) * (scale * LOG2_E)
+        scores = _mask_scores(scores, distance, valid[None, :], window, causal)
+        weights = tl.exp2(scores - log_sum[:, None])
+        grad_weights = tl.dot(grad_o, tl.trans(v))
+        dropped = weights
         if drops:
             tile = tl.program_id(0) * heads + head
-            kept = _kept(tile, seed, place[:, None], place[None, :], side, dropout)
-            used = tl.where(kept, weights / (1 - dropout), 0.0)
-            back = tl.where(kept, back / (1 - dropout), 0.0)
-        level = tl.sum(weights * back, 1)
-        where = out + rows[:, None] * (3 * width) + inner[None, :]
-        found = tl.dot(tl.trans(used.to(q.dtype)), g)
-        tl.store(where + 2 * width, found.to(q.dtype), mask=real[:, None])
+            keep = _keeps(tile, seed, position[:, None], position[None, :], side, dropout)
+            dropped = tl.where(keep, weights / (1 - dropout), 0.0)
+            grad_weights = tl.where(keep, grad_weights / (1 - dropout), 0.0)
+        delta = tl.sum(weights * grad_weights, 1)
+        ptr = out + rows[:, None] * (3 * width) + column[None, :]
+        result = tl.dot(tl.trans(dropped.to(q.dtype)), grad_o)
+        tl.store(ptr + 2 * width, result.to(q.dtype), mask=valid[:, None])
         # Registers are scarce here: keep only one of the weights and their rounded copy.
-        again = weights if drops else used.to(q.dtype).to(tl.float32)
-        steps = (again * (back - level[:, None]) * scale).to(q.dtype)
-        found = tl.dot(tl.trans(steps), q)
-        tl.store(where + width, found.to(q.dtype), mask=real[:, None])
-        tl.store(where, tl.dot(steps, k).to(q.dtype), mask=real[:, None])
+        exact = weights if drops else dropped.to(q.dtype).to(tl.float32)
+        grad_scores = (exact * (grad_weights - delta[:, None]) * scale).to(q.dtype)
+        result = tl.dot(tl.trans(grad_scores), q)
+        tl.store(ptr + width, result.to(q.dtype), mask=valid[:, None])
+        tl.store(ptr, tl.dot(grad_scores, k).to(q.dtype), mask=valid[:, None])
 
 
 def launch(
     tile: triton.JITFunction,
     rows: list[Tensor],
-    written: list[Tensor],
+    outputs: list[Tensor],
     boundaries: Tensor,
     longest: int,
-    *how: float,
+    *options: float,
 ) -> None:
     """Run a program for every sequence and head. `rows` may be strided."""
-    scale, window, causal, dropout = how
+    scale, window, causal, dropout = options
     _, heads, width = rows[0].shape
     side = max(16, triton.next_power_of_2(longest))
     count = len(boundaries) - 1
-    across, more = heads, {}
+    programs, backward_only = heads, {}
     if tile is backward_tile:
-        # It loops over heads if there are enough sequences to keep a GPU busy, and prefetches the
-        # next head if two heads fit into the GPU's shared memory.
-        across = min(heads, triton.cdiv(BUSY, count))
+        # A program loops over heads if the sequences alone keep the GPU busy, and prefetches the
+        # next head if two heads fit into shared memory.
+        programs = min(heads, triton.cdiv(BUSY, count))
         stages = 2 if _has_room(rows[0].device, side * width) else 1
-        more = {"heads": heads, "stages": stages}
-    tile[(count, across)](
+        backward_only = {"heads": heads, "stages": stages}
+    tile[(count, programs)](
         *rows,
-        *written,
+        *outputs,
         boundaries,
         *(x.stride(0) for x in rows),
         scale,
         dropout,
         side=side,
-        wide=width,
+        dim=width,
         window=window,
         causal=causal,
         drops=dropout > 0,
-        **more,
+        **backward_only,
         num_warps=8 if side == 128 else 4,
     )
 

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from bertsmith.kernels.tiles import BASE, _kept, _masked, _tile
+from bertsmith.kernels.tiles import LOG2_E, _keeps, _load, _mask_scores
 
 LONGEST = 128
 SPLITS = 32  # parts of the sequences over which the gradients of position vectors are summed
@@ -66,8 +66,8 @@ def _met(x, table, place, inner, per_table, scale, side: tl.constexpr):
     """Products of rows with the vectors of their distance to each column, as powers of two."""
     ahead, behind = _vectors(table, place, inner, per_table, side)
     near = place[None, :] <= place[:, None]
-    low = (tl.dot(x, tl.trans(behind)) * (scale * BASE)).to(x.dtype)
-    high = (tl.dot(x, tl.trans(ahead)) * (scale * BASE)).to(x.dtype)
+    low = (tl.dot(x, tl.trans(behind)) * (scale * LOG2_E)).to(x.dtype)
+    high = (tl.dot(x, tl.trans(ahead)) * (scale * LOG2_E)).to(x.dtype)
     return _turned(tl.where(near, high, low), place, side)
 
 
@@ -83,8 +83,8 @@ def _scores(
         scores += tl.trans(_met(k, far, place, inner, per_far, scale, side)).to(tl.float32)
     if by_query:
         scores += _met(q, near, place, inner, per_near, scale, side).to(tl.float32)
-    scores += tl.dot(q, tl.trans(k)) * (scale * BASE)
-    return _masked(scores, place[:, None] - place[None, :], real[None, :], window, causal)
+    scores += tl.dot(q, tl.trans(k)) * (scale * LOG2_E)
+    return _mask_scores(scores, place[:, None] - place[None, :], real[None, :], window, causal)
 
 
 @triton.jit
@@ -102,9 +102,9 @@ def forward_turned(
         return
     place, inner = tl.arange(0, side), head * wide + tl.arange(0, wide)
     real, rows = place < length, begin + place
-    q = _tile(query, rows, real, inner, per_query)
-    k = _tile(key, rows, real, inner, per_key)
-    v = _tile(value, rows, real, inner, per_value)
+    q = _load(query, rows, real, inner, per_query)
+    k = _load(key, rows, real, inner, per_key)
+    v = _load(value, rows, real, inner, per_value)
     scores = _scores(
         q, k, near, far, place, inner, real, per_near, per_far, scale,
         side, window, causal, by_query, by_key,
@@ -115,7 +115,7 @@ def forward_turned(
     tl.store(sums + head * tokens + rows, most + tl.log2(total), mask=real)
     if drops:
         tile = tl.program_id(0) * heads + first + tl.program_id(1)
-        kept = _kept(tile, seed, place[:, None], place[None, :], side, dropout)
+        kept = _keeps(tile, seed, place[:, None], place[None, :], side, dropout)
         weights = tl.where(kept, weights / (1 - dropout), 0.0)
     found = tl.dot(weights.to(v.dtype), v) / total[:, None]
     where = out + rows[:, None] * per_out + inner[None, :]
@@ -151,21 +151,21 @@ def backward_turned(
         return
     place, inner = tl.arange(0, side), head * wide + tl.arange(0, wide)
     real, rows = place < length, begin + place
-    q = _tile(query, rows, real, inner, per_query)
-    k = _tile(key, rows, real, inner, per_key)
+    q = _load(query, rows, real, inner, per_query)
+    k = _load(key, rows, real, inner, per_key)
     scores = _scores(
         q, k, near, far, place, inner, real, per_near, per_far, scale,
         side, window, causal, by_query, by_key,
     )  # fmt: skip
     total = tl.load(sums + head * tokens + rows, mask=real, other=float("inf"))
     weights = tl.exp2(scores - total[:, None])
-    v = _tile(value, rows, real, inner, per_value)
-    g = _tile(grad, rows, real, inner, per_grad)
+    v = _load(value, rows, real, inner, per_value)
+    g = _load(grad, rows, real, inner, per_grad)
     back = tl.dot(g, tl.trans(v))
     used = weights
     if drops:
         tile = tl.program_id(0) * heads + first + tl.program_id(1)
-        kept = _kept(tile, seed, place[:, None], place[None, :], side, dropout)
+        kept = _keeps(tile, seed, place[:, None], place[None, :], side, dropout)
         used = tl.where(kept, weights / (1 - dropout), 0.0)
         back = tl.where(kept, back / (1 - dropout), 0.0)
     where = joint + rows[:, None] * per_joint + inner[None, :]
@@ -204,7 +204,7 @@ def vector_sums(
             row, real = begin + place, place < length
             where = steps + (head * tokens + row)[:, None] * side + column[None, :]
             cells = tl.load(where, mask=real[:, None], other=0.0)
-            x = _tile(table, row, real, head * wide + inner, per_row)
+            x = _load(table, row, real, head * wide + inner, per_row)
             near, none = column[None, :] <= place[:, None], tl.zeros_like(cells)
             ahead = tl.dot(tl.trans(tl.where(near, cells, none)), x, ahead)
             behind = tl.dot(tl.trans(tl.where(near, none, cells)), x, behind)

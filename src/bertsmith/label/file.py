@@ -12,10 +12,10 @@ from threading import RLock
 from typing import Any
 
 from bertsmith.data.annotations import PLAN, Annotations
-from bertsmith.data.records import parse_json
 from bertsmith.data.tables import Row, Where
 from bertsmith.errors import BertsmithError
 from bertsmith.files import locked_file, writing
+from bertsmith.foreign import parse_json
 from bertsmith.store import append_line
 
 
@@ -49,10 +49,7 @@ class LabelFile:
                 os.truncate(self.path, end)
         for number, line in enumerate(content[:end].splitlines(), 1):
             where = Where(str(self.path), number)
-            try:
-                event = parse_json(line.decode(), where) if line.strip() else None
-            except UnicodeDecodeError:
-                raise BertsmithError(f"{where}: not UTF-8 text") from None
+            event = parse_json(line, where, object) if line.strip() else None
             if isinstance(event, dict):
                 self.annotations.add(Row(number, event), where)
             self.lines = number

@@ -262,9 +262,10 @@ def drawable(x: float, y: float, log_x: bool, log_y: bool) -> bool:
 def axis_over(values: list[float], first: float, last: float, log: bool, loose: bool) -> Axis:
     """Make an axis over all values; a loose one ends at round values beyond them."""
     low, high = min(values), max(values)
-    if high - low <= 1e-6 * abs(high):  # one value, or its rounding: it stands in the middle
+    if high - low <= 1e-6 * abs(high):  # one value: in the middle, or below the best score
         around = abs(low) / 2 or 1.0
-        low, high = (low / 2, high * 2) if log else (low - around, high + around)
+        most = next((best for best in (1.0, 100.0) if loose and high <= best), math.inf)
+        low, high = (low / 2, high * 2) if log else (low - around, min(high + around, most))
     if not (loose or log) and 0 < low < (high - low) / 10:
         low = 0.0  # steps and tokens begin there
     if loose and not log:

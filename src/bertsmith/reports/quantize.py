@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertsmith.checkpoint import kept_float32
+from bertsmith.checkpoint import demand_float
 from bertsmith.cpu import blocks, int8_candidates, to_int8
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite
@@ -85,15 +85,15 @@ def quantize(
     """Write a model whose weights are int8, if it is as good as its float32 original on `data`.
 
     With labels both models are scored; without, their predictions or vectors are compared. Where
-    more than `at_most` points are lost, the layers with the largest errors stay in float32, more of
-    them each time; if that does not help, an error says so and nothing is written.
+    more than `at_most` points are lost (a point estimate, not the end of the interval), the layers
+    with the largest errors stay in float32, more of them each time; if that does not help, an error
+    says so and nothing is written.
     """
     if at_most is not None and (data is None or not at_most >= 0):
         raise BertsmithError("at_most is a number of points, 0 or more, and needs data to score on")
     check_replaceable(out, overwrite)
     plain = open_model(model, device="cpu", dtype="float32", progress=False)
-    if kept_float32(plain.checkpoint.settings) is not None:
-        raise BertsmithError(f"{model}: its weights are int8 already; quantize the float32 model")
+    demand_float(plain.checkpoint.settings, model)
     comparison = None if data is None else Int8Comparison(plain, data, limit, reading)
     texts = comparison.texts[:SAMPLE] if comparison else PANGRAMS
     errors = layer_errors(plain, texts)

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.data.records import parse_json
 from bertsmith.data.streams import Stream
 from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic
+from bertsmith.foreign import parse_json
 from bertsmith.ledger import Ledger
 from bertsmith.metrics.intervals import resample
 from bertsmith.metrics.paired import Comparison, resample_pair
@@ -60,7 +60,7 @@ def read_queries(path: Path) -> dict[str, str]:
 def _json_queries(path: Path, lines: list[tuple[int, str]]) -> Iterator[tuple[str, str]]:
     for number, line in lines:
         if line.strip():
-            row = parse_json(line, f"{path}, line {number}")
+            row = parse_json(line, f"{path}, line {number}", object)
             name = row.get("_id", row.get("id")) if isinstance(row, dict) else None
             text = row.get("text", row.get("query")) if isinstance(row, dict) else None
             if not isinstance(name, str | int) or not isinstance(text, str):

@@ -168,7 +168,7 @@ class Index:
                 state, reason = self._failure
                 return reason if state == (store.folder, store.generation()) else None
         except BertsmithError as error:
-            return str(self._explained(error))
+            return self._explained(error).for_everyone()
         finally:
             self._lock.release()
 
@@ -321,13 +321,13 @@ class Index:
         if isinstance(error, DamagedIndexError):
             with suppress(sqlite3.Error):
                 state = self._store.folder, self._store.generation()
-                self._failure = state, str(error)
+                self._failure = state, error.for_everyone()
         if not isinstance(error, DamagedSegmentError):
             return error
         update = setting_name("Index.update()", option=f"bertsmith index --out {self.path}")
         keywords = setting_name("mode", "keywords", "search --keywords")
         return BertsmithError(
-            f"{error}; {update} rebuilds it from the text, and {keywords} needs no vectors"
+            f"{error.message}; {update} rebuilds it from the text, and {keywords} needs no vectors"
         )
 
     def _rankings(

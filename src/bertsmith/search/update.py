@@ -213,11 +213,11 @@ class Updater:
 
     def _report_problem(self, file: SourceFile, error: BertsmithError, kept: bool) -> None:
         for reason, what in LEFT_OUT.items():
-            if reason in str(error):
+            if reason in error.message:
                 self.ledger.note(f"{what}, left out")
                 if not kept:
                     return
-        reason = str(error).removeprefix(f"{file.path}: ")
+        reason = error.for_everyone().removeprefix(f"{file.path}: ")
         if kept:
             reason += "; its former content is kept"
         self.update.problems.append({"file": file.key, "reason": reason})

@@ -17,6 +17,7 @@ from bertsmith.checkpoint.assemble import assemble, emptied
 from bertsmith.checkpoint.checkpoint import configure, entry_of
 from bertsmith.checkpoint.names import Translation
 from bertsmith.checkpoint.read import dropout_keys
+from bertsmith.checkpoint.write import demand_float
 from bertsmith.corpus import Corpus, Manifest, Mixture
 from bertsmith.corpus.unigram import token_counts
 from bertsmith.errors import BertsmithError, nearest, setting_name
@@ -313,6 +314,7 @@ def _continued(
     directory = locate(part.start)
     _demand_same_vocabulary(part.start, "its", directory, tokenizer)
     stored = read(directory)
+    demand_float(stored.settings, part.start)
     held = {entry.kind for entry in stored.family.heads}
     wanted = [kind for kind in kinds if kind in held]
     new = [kind for kind in wanted if kind not in stored.entries]

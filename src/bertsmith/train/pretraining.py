@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -59,6 +59,7 @@ def pretrain(
     resume: bool = False,
     branch: str | Path | None = None,
     cool_down: int | None = None,
+    changes: Iterable[str] = (),
     show: str | MakeWatch | None = None,
     log: LoggerNames = (),
 ) -> dict[str, Any]:
@@ -68,14 +69,15 @@ def pretrain(
     that torchrun restarts resumes automatically. `branch` ("run@8000", or "run" for its last
     checkpoint) starts another run from a checkpoint, with its optimizer and counters; its recipe
     is that of the run if none is given. `cool_down` ends it after so many steps, over which the
-    learning rate falls to 0. `show` is "live", "lines", "none" or a function
+    learning rate falls to 0. `changes` ("train.steps=100") override keys of a recipe that is named
+    or is the branch's. `show` is "live", "lines", "none" or a function
     that returns a `Watch`; by default "live" on a terminal, else "lines". `log` names loggers
     ("tensorboard", "wandb", "mlflow"), or has classes like theirs. Returns the summary;
     `finished` is False if a signal stopped the run.
     """
     check_view(show)
     check_loggers(log)
-    recipe, origin = _asked(recipe, resume, branch, cool_down)
+    recipe, origin = _asked(recipe, resume, branch, cool_down, changes)
     ranks = Ranks(_device(recipe))
     with ranks.process_group(), ExitStack() as stack:
         folder = RunFolder(out, writes=ranks.first)
@@ -122,19 +124,23 @@ def _asked(
     resume: bool,
     branch: str | Path | None,
     cool_down: int | None,
+    changes: Iterable[str],
 ) -> tuple[Recipe, Branch | None]:
     """The recipe of the run, and the checkpoint from which it branches off."""
+    origin = None if branch is None else find_branch(branch)
+    if origin is not None and recipe is None:
+        recipe = origin.run / "recipe.toml"
     if isinstance(recipe, str | Path):
-        recipe = load_recipe(recipe)
-    if branch is None:
+        recipe = load_recipe(recipe, changes)
+    if origin is None:
         if recipe is None or cool_down is not None:
             cool = f"{setting_name('cool_down')} needs a {setting_name('branch')}"
-            raise BertsmithError("name a recipe" if recipe is None else cool)
+            name = f"name a recipe (`bertsmith recipes` lists them), or a {setting_name('branch')}"
+            raise BertsmithError(name if recipe is None else cool)
         return recipe, None
     if resume:
         resumed, branched = setting_name("resume"), setting_name("branch")
         raise BertsmithError(f"{resumed} continues the run in its folder: leave out {branched}")
-    origin = find_branch(branch)
     return branch_recipe(recipe, origin, cool_down), origin
 
 
