@@ -177,7 +177,7 @@ def test_weights_are_learned(run: Run, search_index: Path, tmp_path: Path) -> No
     words = ["--queries", queries, "--judgements", grades, "--learn-weights", "--draws", 50]
     result = run("evaluate-search", search_index, *words)
     assert "cross-validated" in result.out
-    assert "no gain: 1,0.5 is kept" in result.out
+    assert "no gain: 1,0.7 is kept" in result.out
     [row] = run("evaluate-search", search_index, *words, "--json").rows
     assert row["weights"]["stored"] is False
     assert row["weights"]["queries"] == 20

@@ -22,10 +22,10 @@ def test_export(run: Run, search_index: Path, tmp_path: Path) -> None:
     assert run("index", "export", search_index, "--out", tmp_path / "v.parquet", "--json").rows
     table = parquet.read_table(tmp_path / "v.parquet").to_pylist()
     assert [row["text"] for row in table]
-    assert len(table[0]["vector"]) == 960
+    assert len(table[0]["vector"]) == 320
     run("index", "export", search_index, "--out", tmp_path / "v.sql")
     sql = (tmp_path / "v.sql").read_text()
-    assert "embedding vector(960)" in sql
+    assert "embedding vector(320)" in sql
     assert sql.count("\n2\t") + sql.count("\n1\t") == 2
 
 
@@ -52,7 +52,7 @@ def test_export_to_qdrant(run: Run, search_index: Path) -> None:
             run("index", "export", search_index, "--qdrant", address, "--collection", "taken")
         qdrant.shutdown()
     assert requests[0][0] == "/collections/my%20docs"
-    assert requests[0][1]["vectors"] == {"size": 960, "distance": "Cosine"}
+    assert requests[0][1]["vectors"] == {"size": 320, "distance": "Cosine"}
     assert len(requests[1][1]["points"]) == 2
     with pytest.raises(BertsmithError, match="no answer"):
         run("index", "export", search_index, "--qdrant", address)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MODES = ("hybrid", "keywords", "vectors")
 WEIGHTS = (1.0, 1.0)  # weights of keywords and vectors in hybrid search
 # Those of the package's own models, chosen on queries that are reported nowhere else.
-OWN_WEIGHTS = {"bertsmith-embed": (1.0, 0.5), "bertsmith-small": (1.0, 0.2)}
+OWN_WEIGHTS = {"bertsmith-embed": (1.0, 0.7), "bertsmith-small": (1.0, 0.2)}
 FUSION = "min-max"
 DEPTH = 1000  # passages of each ranking that are fused, at least
 FIRST = 50  # passages that are read from the database at once
@@ -255,7 +255,7 @@ class Index:
         """The passages that match a query best, best first.
 
         `mode` is "hybrid" (keywords and vectors, fused with `weights`; by default equal ones,
-        1 to 0.5 for vectors of bertsmith-embed, 1 to 0.2 for bertsmith-small), "keywords" or
+        1 to 0.7 for vectors of bertsmith-embed, 1 to 0.2 for bertsmith-small), "keywords" or
         "vectors".
         `files` are patterns such as "*.md", `kinds` such as "pdf", `after` and `before` dates of
         the files ("2024-05-01"). `by_document` keeps the best passage of each document. `rerank`

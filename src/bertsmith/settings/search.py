@@ -64,7 +64,7 @@ class SearchSettings:
 
     weights: tuple[float, float] | None = setting(
         None,
-        "Weights of keywords and vectors in hybrid search; default 1,1; 1,0.5 for vectors of "
+        "Weights of keywords and vectors in hybrid search; default 1,1; 1,0.7 for vectors of "
         "bertsmith-embed and 1,0.2 for those of bertsmith-small.",
         written=str | None,
     )
