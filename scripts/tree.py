@@ -46,7 +46,7 @@ def models(folder: Path, indent: str) -> list[str]:
     found = [f"{indent}{'models/':{WIDTH - len(indent)}} {about}"]
     for path in sorted(folder.iterdir()):
         recipes = sorted((HOUSE / "recipes").glob(f"{path.name}*.toml"), key=lambda one: one.stem)
-        script = f"benchmarks/{path.name.removeprefix('bertsmith-')}/train.py"
+        script = f"benchmarks/{path.name.removeprefix('bertsmith-')}/encoder.py"
         makers = [f"recipes/{one.name}" for one in recipes] or [script]
         made = f"English, made by {' and '.join(makers)}"
         found.append(f"{indent}  {path.name + '/':{WIDTH - len(indent) - 2}} {made}")
