@@ -47,7 +47,7 @@ PROBE = 3  # steps by which the time of a training is estimated
 # What is expected before any data is seen, and how far that varies: what training adds to the score
 # of a linear layer on an encoder's vectors, and a named sentence encoder to that of the package.
 # Chosen on IMDb and SubjQA, which no result is reported on.
-GAIN, UNKNOWN = (0.03, 0.04), (0.0, math.inf)
+TRAINED, NAMED, UNKNOWN = (0.03, 0.04), (0.0, 0.04), (0.0, math.inf)
 FEW = 100  # rows up to which contrastive training is no worse than that of all weights, on those
 DRAWS = 200  # bootstrap samples of a difference
 WARM_BATCH, WARM_EPOCHS = 64, 8  # of contrastive training, at most
@@ -161,7 +161,7 @@ class ModelSelection:
         others = [] if locate(model) == locate(VECTORS) else [VECTORS]
         for name in (*others, model):
             base = self.done[0] if self.done else None
-            gain = GAIN if base and read_sentence(locate(name)) else UNKNOWN
+            gain = NAMED if base and read_sentence(locate(name)) else UNKNOWN
             title = f"linear layer on vectors of {name}"
             self._try(Candidate(title, self._vectors, name, base, gain))
             if not base and self.done[0].predictions:
@@ -175,7 +175,7 @@ class ModelSelection:
             few = len(self.data) < FEW
             ways = {"contrastive training": self._contrastive} | ({} if few else ways)
         for name, train in ways.items():
-            self._try(Candidate(f"{name} of {base.model}", train, base.model, base, GAIN, True))
+            self._try(Candidate(f"{name} of {base.model}", train, base.model, base, TRAINED, True))
         writable = [one for one in self.done if one.writable and one.predictions]
         return self._fitted(max(writable, key=lambda one: one.estimate))  # of equals the quickest
 
