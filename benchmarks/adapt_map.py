@@ -1,9 +1,11 @@
-"""What the linear map of `adapt` gains on Cranfield: nDCG@10 of judged queries before and after.
+"""What the linear map of `adapt` gains: nDCG@10 of judged queries before and after.
 
-    python benchmarks/adapt_map.py --data DATA --model bertsmith-embed
+    python benchmarks/adapt_map.py cranfield --data DATA --model bertsmith-embed
+    python benchmarks/adapt_map.py scifact --data DATA
 
 One vector for each document, all documents learned from, no time limit. Pairs are titles and two
-sentences of each abstract, with the abstract. The temperature was chosen by the odd queries.
+sentences of each abstract, with the abstract. The temperature was chosen by Cranfield's odd
+queries, with the first version of bertsmith-embed. Results are added to --out.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from bertsmith.search.fuse import fuse
 from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.task import weighted_mean
 
-SENTENCES, DEPTH, WEIGHTS = 2, 1000, (0.5, 1.0)
+SENTENCES, DEPTH, WEIGHTS = 2, 1000, (0.7, 1.0)
 
 
 def unit(vectors: Any) -> Any:
@@ -51,17 +53,33 @@ def pairs_of(bodies: list[str]) -> list[tuple[int, str]]:
     return pairs
 
 
+def collection(folder: Path) -> tuple[list[Any], dict[str, str], dict[str, Any]]:
+    """Documents, queries, and two parts of the judgements."""
+    if folder.name == "scifact":
+        documents = list(read_documents(folder / "corpus.jsonl.xz", Ledger()))
+        judged = {
+            name: read_judgements(folder / f"qrels_{name}.tsv.xz") for name in ("test", "train")
+        }
+        return documents, read_queries(folder / "queries.jsonl.xz"), judged
+    documents = list(read_documents(folder / "cran.all.1400.xz", Ledger()))
+    grades = read_judgements(folder / "cranqrel.xz", 1)
+    judged = {
+        part: {name: own for name, own in grades.items() if int(name) % 2 == rest}
+        for part, rest in (("even", 0), ("odd", 1))
+    }
+    return documents, read_queries(folder / "cran.qry.xz"), judged
+
+
 def main() -> None:
     """Embed, learn, and score both."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("collection", choices=("scifact", "cranfield"))
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--model", default="bertsmith-embed")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/adapt_map.json"))
     given = parser.parse_args()
-    folder = given.data / "cranfield"
-    documents = list(read_documents(folder / "cran.all.1400.xz", Ledger()))
-    queries = read_queries(folder / "cran.qry.xz")
-    grades = read_judgements(folder / "cranqrel.xz", 1)
+    documents, queries, judged = collection(given.data / given.collection)
+    grades = {name: own for part in judged.values() for name, own in part.items()}
     vectors = partial(embed, open_model(given.model, progress=False), normalise=True)
     bodies = [one.text.removeprefix(one.title).strip() for one in documents]
     whole = vectors([f"{one.title}\n{body}" for one, body in zip(documents, bodies, strict=True)])
@@ -93,8 +111,8 @@ def main() -> None:
                 ranked = ordered({ids[number]: score for number, score in ranking})
                 scores.setdefault(mode, {}).setdefault(side, []).append(ndcg(ranked, grades[name]))
     result: dict[str, Any] = {"model": given.model, "pairs": len(pairs)}
-    for part, rest in (("even", 0), ("odd", 1)):
-        some = [place for place, name in enumerate(names) if int(name) % 2 == rest]
+    for part, own in judged.items():
+        some = [place for place, name in enumerate(names) if name in own]
         for mode, sides in scores.items():
             one, two = ([sides[side][place] for place in some] for side in ("before", "after"))
             gain = resample_pair(
@@ -102,7 +120,9 @@ def main() -> None:
             )
             means = {"before": float(np.mean(one)), "after": float(np.mean(two))}
             result[f"{part}, {mode}"] = {"queries": len(some), **means, **asdict(gain)}
-    given.out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    content = json.loads(given.out.read_text("utf-8")) if given.out.exists() else {}
+    content[given.collection] = result
+    given.out.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
     print(json.dumps(result, indent=1))
 
 
