@@ -11,7 +11,7 @@ from bertsmith.files import write_text
 
 CARD = """---
 library_name: bertsmith
-tags: [{family}]
+{tag}tags: [{family}]
 ---
 
 # {name}
@@ -43,6 +43,7 @@ def write_card(directory: Path, checkpoint: Checkpoint) -> None:
         return
     config = checkpoint.config
     text = CARD.format(
+        tag="pipeline_tag: fill-mask\n" if "masked_lm" in checkpoint.entries else "",
         family=checkpoint.family.name,
         name=directory.resolve().name,
         layers=config.layers,

@@ -14,7 +14,7 @@ from bertsmith.finetuning.settings import RunSettings, matrix_rate_for
 from bertsmith.finetuning.setup import lora_of
 from bertsmith.folders import replace_directory
 from bertsmith.infer.loaded import LoadedModel
-from bertsmith.metrics import Summary, over_seeds
+from bertsmith.metrics import Summary, bounds, over_seeds
 from bertsmith.model import Model
 from bertsmith.pages.results import score_table
 from bertsmith.reports.card import write_result_card
@@ -83,7 +83,7 @@ class FinetuningResult:
         runs = self.folds if self.folds and split == "dev" else self.seeds
         scores = [(run.scores.get(split) or {}).get(self.metric) for run in runs]
         numbers = [one for one in scores if one is not None and one == one]
-        return over_seeds(numbers) if numbers else None
+        return over_seeds(numbers, bounds=bounds(self.metric)) if numbers else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values, as in report.json."""

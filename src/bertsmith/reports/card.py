@@ -59,7 +59,10 @@ def _settings(content: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
         for name, value in content["settings"].items()
         if name in always or (value != defaults[name] and name != "metric")
     }
-    text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())
+    text = ", ".join(
+        f"{name.replace('_', ' ')} {f'{value:.4g}' if isinstance(value, float) else value}"
+        for name, value in shown.items()
+    )
     epoch = f"epoch {content['kept_epoch']} was kept"
     if content["scores"]["dev"] and content["settings"]["keep"] == "best":
         epoch += f", by {content['metric']}"
