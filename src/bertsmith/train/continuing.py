@@ -16,7 +16,7 @@ from bertsmith.train.state import Checkpoints
 # Keys that older runs do not have; a teacher's objectives ask for one.
 LATER = {"teacher", "contrastive", "model.keep", "train.freeze", "train.layer_decay"}
 LATER |= {"train.checkpointing", "evaluate.keep", "evaluate.patience", "checkpoint.film"}
-LATER |= {"train.trained", "lora", "data.corpora", "evaluate.held_out", "probe"}
+LATER |= {"train.trained", "train.adapter", "lora", "data.corpora", "evaluate.held_out", "probe"}
 # What a checkpoint's tensors belong to.
 SAME, SAME_TRAIN = {"model", "generator", "lora"}, {"optimizer", "trained", "freeze"}
 
