@@ -28,7 +28,7 @@ bert = bs.load("{name}")
 Written by bertsmith {version}. {others}
 """
 OPENS = "`{library}` opens this directory too."
-ADAPTER = """This is an adapter (LoRA) of `{base}`, in the layout of PEFT. It needs that model."""
+ADAPTER = """This is an adapter (LoRA) of `{base}`: it needs that model."""
 INT8 = """Its weights are int8 values with a scale for each row.
 For `{library}`, write them as float32:
 

@@ -226,9 +226,7 @@ class TrainPart(RecipePart):
         description="which parameters are trained, beside those of heads; lora: low-rank updates"
         " of linear layers, merged into the stored model",
     )
-    adapter: bool = Field(
-        False, description="store the low-rank updates as an adapter, in PEFT's layout, unmerged"
-    )
+    adapter: bool = Field(False, description="store the low-rank updates as an adapter, unmerged")
     freeze: str = Field(
         "none", description="not trained: embedding, encoder, or a number of lower layers"
     )
