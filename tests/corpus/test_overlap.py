@@ -66,8 +66,8 @@ def test_exactly_the_documents_that_share_a_run_are_found(words: Tokenizer, tmp_
     )
     prepare([write(tmp_path / "clean.txt", clean)], words, tmp_path / "clean", **options)
     assert found.splits == Manifest.read(tmp_path / "clean").splits
-    left = len(given) - len(clean)
-    assert found.ledger["documents with 13 words in a row of test.jsonl, left out"] == left
+    left, shared = len(given) - len(clean), "13 words in a row (or a whole text of fewer)"
+    assert found.ledger[f"documents with {shared} of test.jsonl, left out"] == left
     assert found.ledger["texts of test.jsonl that documents contain"] == contained
     short = sum(len(text.split()) < 8 for text in tests)
     assert found.ledger["texts of test.jsonl too short to look for"] == short
@@ -76,7 +76,7 @@ def test_exactly_the_documents_that_share_a_run_are_found(words: Tokenizer, tmp_
         [source], words, tmp_path / "counted", contaminated="count",
         decontaminate=[tmp_path / "test.jsonl"], **options,
     )  # fmt: skip
-    assert counted.ledger["documents with 13 words in a row of test.jsonl, kept"] == left
+    assert counted.ledger[f"documents with {shared} of test.jsonl, kept"] == left
     assert counted.splits["train"].documents == len(given)
 
 

@@ -170,6 +170,24 @@ def test_half_precision_learns(
     assert kernels == {None}  # what training chose does not stay
 
 
+def test_a_device_without_units_is_noted(
+    base: Maker, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for units in ("float16", "bfloat16"):
+        monkeypatch.setattr(f"bertsmith.train.precision.has_{units}_units", lambda: False)
+    how = {"device": "cpu", "hold_out": 0, **FAST, "epochs": 1}
+    file, out = write("t.jsonl", labelled()), tmp_path / "out"
+    result = finetune(base().folder, file, out, dtype="float16", **how)
+    report, note = (
+        json.loads((out / "report.json").read_text()),
+        "no float16 units: trained in float32",
+    )
+    assert (report["settings"]["dtype"], report["precision"]) == ("float16", "float32")
+    for notes in (result.notes, report["notes"]):
+        assert sum(note in one for one in notes) == 1
+    assert note in (out / "README.md").read_text()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_rows_of_large_tables_learn_the_same(
     base: Maker, write: Write, dtype: str, monkeypatch: pytest.MonkeyPatch

@@ -1,6 +1,7 @@
 """Fine-tuning of few parameters: what is trained, what is written, and that it can be continued."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,51 @@ def test_resuming_gives_the_same_adapter(
     finetune(folder, file, tmp_path / "out", resume=True, **how, **more)
     name = "adapter_model.safetensors"
     assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_the_card_of_an_adapter_opens_it_with_peft(
+    made: Maker, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("peft")
+    folder = made("bert", "Model").folder
+    rows = [*labelled(16), *[{"text": "a big river", "label": "water"}] * 4]
+    finetune(folder, write("t.jsonl", rows), tmp_path / "ad", adapter=True, hold_out=0, **LORA)
+    card = (tmp_path / "ad" / "README.md").read_text()
+    assert f"an adapter (LoRA) in the layout of PEFT: low-rank updates of `{folder.name}`" in card
+    assert "tags: [bert, classification, lora]" in card
+    codes = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    there: dict[str, Any] = {}
+    for code in codes:
+        exec(code, there)
+    assert len(codes) == 2
+    model, texts = there["model"].eval(), [row["text"] for row in rows[::4]]
+    assert list(model.config.id2label.values()) == ["city", "thing", "water"]
+    with torch.no_grad():
+        logits = model(**there["tokenizer"](texts, return_tensors="pt", padding=True)).logits
+    found = load("ad", device="cpu").classify(texts)
+    expected = [[one.scores[name] for name in there["labels"]] for one in found]
+    torch.testing.assert_close(logits.softmax(-1), torch.tensor(expected), atol=1e-5, rtol=1e-5)
+
+
+SCORED = [{"text": f"about {n} bees", "score": n / 9} for n in range(12)]
+PAIRS = [{"anchor": row["text"], "positive": row["label"]} for row in labelled(24)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "shown"), [(SCORED, "    num_labels=1,\n"), (PAIRS, "-merged` writes")]
+)
+def test_cards_of_adapters_of_other_tasks(
+    base: Maker, write: Write, tmp_path: Path, rows: list[Any], shown: str
+) -> None:
+    how = LORA | {"epochs": 1}
+    finetune(
+        base().folder, write("t.jsonl", rows), tmp_path / "ad", adapter=True, hold_out=0, **how
+    )
+    card = (tmp_path / "ad" / "README.md").read_text()
+    assert shown in card
+    assert "SentenceTransformer" not in card
+    assert ("PeftModel" in card) == ("num_labels" in shown)
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ def test_the_card_says_what_the_model_is(folder: Path) -> None:
         f"| accuracy | {accuracy:.4g} |",
         f"95 % interval {between['low']:.4f} to {between['high']:.4f} (bootstrap",
         "over 2 seeds",
-        f"Learning rate {report['settings']['learning_rate']}, optimizer adamw, epochs 1, batch",
+        f"Learning rate {report['settings']['learning_rate']:.4g}, optimizer adamw, epochs 1",
         'bs.load("out").classify(',
         "bertsmith predict out FILE",
         'AutoModelForSequenceClassification.from_pretrained("out")',

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from bertsmith.errors import BertsmithError
-from bertsmith.metrics import accuracy, bootstrap, mcc, over_seeds, pearson, resample
+from bertsmith.metrics import accuracy, bootstrap, bounds, mcc, over_seeds, pearson, resample
 from bertsmith.metrics.intervals import t_quantile
 
 
@@ -36,6 +36,16 @@ def test_equal_seeds_have_no_interval() -> None:
         found = over_seeds(scores)
         assert (found.mean, found.deviation) == (scores[0], 0.0)
         assert np.isnan([found.low, found.high]).all()
+
+
+def test_an_interval_stays_in_the_range_of_its_metric() -> None:
+    scores = [0.55, 1.0]
+    whole = over_seeds(scores)
+    assert (whole.low, whole.high) == pytest.approx((-2.0839, 3.6339), abs=1e-4)
+    for metric, expected in (("accuracy", (0, 1)), ("macro_f1", (0, 1)), ("mcc", (-1, 1))):
+        cut = over_seeds(scores, bounds=bounds(metric))
+        assert (cut.low, cut.high) == expected
+        assert (cut.mean, cut.deviation) == (whole.mean, whole.deviation)
 
 
 @pytest.mark.parametrize("seeds", [2, 5])

@@ -21,7 +21,7 @@ from bertsmith.checkpoint import read
 REPORT = {
     "task": "classification",
     "model": "google/bert_uncased",
-    "scores": {"dev": {"accuracy": 0.875, "f1": 0.8, "mcc": None}, "test": None},
+    "scores": {"dev": {"count": 40, "accuracy": 0.875, "f1": 0.8, "mcc": None}, "test": None},
     "files": {"train": {"file": "train.csv"}, "dev": {"file": "reviews.csv"}},
 }
 CARD = "---\nlibrary_name: bertsmith\npipeline_tag: text-classification\n---\n\n# A model\n"

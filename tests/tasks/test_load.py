@@ -205,6 +205,7 @@ def test_what_is_saved_has_a_card(plain: Made, tmp_path: Path) -> None:
     plain.ours.save(tmp_path / "river")
     card = (tmp_path / "river" / "README.md").read_text()
     assert 'bs.load("river")' in card
+    assert "pipeline_tag: fill-mask" in card
     assert "bert: 2 layers, 32 wide, 4 attention heads" in card
     (tmp_path / "river" / "README.md").write_text("mine")
     plain.ours.save(tmp_path / "river")

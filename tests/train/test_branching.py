@@ -103,6 +103,31 @@ def test_runs_show_the_tree(stable: Path, tmp_path: Path) -> None:
     assert f"cool: from step 9 of {short.out.resolve()}, 10 steps" in alone
 
 
+@pytest.mark.parametrize(
+    ("step", "more", "why"),
+    [
+        (4, ["schedule=linear"], r"that of this run falls \(train.schedule = \"linear\"\)"),
+        (8, ["decay=0.5"], r"that of this run falls from step 6 on"),
+    ],
+)
+def test_a_cool_down_needs_a_constant_rate(
+    stable: Path, tmp_path: Path, step: int, more: list[str], why: str
+) -> None:
+    """From the falling rate of another schedule, it would jump up to the peak first."""
+    changes = [f"train.{one}" for one in more]
+    falling = bs.train.load_recipe(stable / "recipe.toml", changes)
+    pretrain(falling, tmp_path / "run", show="none")
+    with pytest.raises(BertsmithError, match=f"a cool-down begins at a constant .* {why}"):
+        pretrain(
+            None, tmp_path / "cooled", branch=f"{tmp_path}/run@{step}", cool_down=4, show="none"
+        )
+    assert not (tmp_path / "cooled").exists()
+    pretrain(
+        None, tmp_path / "longer", branch=f"{tmp_path}/run@{step}",
+        changes=["train.steps=13"], show="none",
+    )  # fmt: skip
+
+
 def test_mistakes(stable: Path, tmp_path: Path) -> None:
     def fault(*words: Any) -> str:
         run = CliRunner().invoke(app, ["pretrain", *map(str, words), "--out", str(tmp_path / "x")])

@@ -11,6 +11,7 @@ import tomli_w
 import torch
 from safetensors.torch import load_file
 
+from bertsmith import load
 from bertsmith.errors import BertsmithError
 from bertsmith.train import Recipe, pretrain, scoring
 from bertsmith.train.building import built, open_corpus
@@ -287,6 +288,33 @@ def test_an_older_run_is_resumed(
     (run / "recipe.toml").write_text(tomli_w.dumps(dict(older(made))))
     assert pretrain(made, run, resume=True, show="none")["finished"]
     assert (run / "log.jsonl").read_bytes() == (tmp_path / "whole" / "log.jsonl").read_bytes()
+
+
+def test_an_adapter_is_stored_instead(recipe: Make, tmp_path: Path) -> None:
+    """It opens as the merged model: the same weights, the same guesses for masks."""
+    pretrain(recipe(), tmp_path / "first", show="none")
+    start = {"start": str(tmp_path / "first" / "model")}
+    for name, more in (("run", {}), ("adapter", {"adapter": True})):
+        train = {"trained": "lora", "steps": 3, "learning_rate": 1e-2, **more}
+        one = recipe(model=start, train=train, lora={"rank": 2})
+        pretrain(one, tmp_path / name, show="none")
+    stored = tmp_path / "adapter" / "model"
+    assert not (stored / "model.safetensors").exists()
+    assert json.loads((stored / "adapter_config.json").read_text())["r"] == 2
+    card = (stored / "README.md").read_text()
+    assert "This is an adapter (LoRA) of `model`" in card
+    assert "## Training" in card
+    bert, merged = (load(tmp_path / name / "model", device="cpu") for name in ("adapter", "run"))
+    for name, weights in merged.model.named_parameters():
+        torch.testing.assert_close(dict(bert.model.named_parameters())[name], weights)
+    text = f"the {bert.tokenizer.mask_token} of it"
+    filled, expected = (
+        [(one.token, one.score) for one in model.fill_mask(text)] for model in (bert, merged)
+    )
+    assert [token for token, _ in filled] == [token for token, _ in expected]
+    assert [s for _, s in filled] == pytest.approx([s for _, s in expected], rel=1e-4)
+    with pytest.raises(BertsmithError, match=r'train.adapter needs train.trained = "lora"'):
+        recipe(model=start, train={"adapter": True})
 
 
 def test_lora_is_merged_and_resumed(recipe: Make, tmp_path: Path) -> None:

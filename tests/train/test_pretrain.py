@@ -85,6 +85,7 @@ def test_a_run_leaves_a_model_that_transformers_opens(recipe: Make, tmp_path: Pa
         assert guess.score == pytest.approx(float(probabilities[guess.id]), rel=1e-3)
     card = (tmp_path / "run" / "model" / "README.md").read_text()
     assert "12 steps" in card
+    assert "\npipeline_tag: fill-mask\n" in card
     words = transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "model")
     reads = theirs.config.max_position_embeddings
     assert len(words("a file " * reads, truncation=True)["input_ids"]) == reads

@@ -11,7 +11,7 @@ from bertsmith.files import write_text
 
 CARD = """---
 library_name: bertsmith
-tags: [{family}]
+{tag}tags: [{family}]
 ---
 
 # {name}
@@ -28,6 +28,7 @@ bert = bs.load("{name}")
 Written by bertsmith {version}. {others}
 """
 OPENS = "`{library}` opens this directory too."
+ADAPTER = """This is an adapter (LoRA) of `{base}`: it needs that model."""
 INT8 = """Its weights are int8 values with a scale for each row.
 For `{library}`, write them as float32:
 
@@ -36,13 +37,15 @@ bertsmith convert {name} {name}-float32
 ```"""
 
 
-def write_card(directory: Path, checkpoint: Checkpoint) -> None:
-    """Write README.md, unless the directory has one."""
+def write_card(directory: Path, checkpoint: Checkpoint, base: str = "") -> None:
+    """Write README.md, unless the directory has one; with `base`, of an adapter of this model."""
     path = directory / "README.md"
     if path.exists():
         return
     config = checkpoint.config
+    others = ADAPTER if base else INT8 if int8_weights(checkpoint.model) else OPENS
     text = CARD.format(
+        tag="pipeline_tag: fill-mask\n" if "masked_lm" in checkpoint.entries else "",
         family=checkpoint.family.name,
         name=directory.resolve().name,
         layers=config.layers,
@@ -53,7 +56,8 @@ def write_card(directory: Path, checkpoint: Checkpoint) -> None:
         length=config.max_length,
         heads=", ".join(checkpoint.entries) or "none",
         version=__version__,
-        others=(INT8 if int8_weights(checkpoint.model) else OPENS).format(
+        others=others.format(
+            base=base,
             name=directory.resolve().name,
             library="transformers" if config.plan else "sentence-transformers",
         ),

@@ -63,6 +63,7 @@ def save_adapter(
         write_json(directory / "bertsmith.json", notes)
         tokenizer.save(directory, segments=config.segments > 1, longest=config.max_length)
         write_sentence(directory, sentence, config.width)
+        write_card(directory, checkpoint, base=Path(base).name)
 
 
 def convert(

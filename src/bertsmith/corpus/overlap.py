@@ -154,9 +154,12 @@ class Overlap:
         owners, texts = self.benchmarks.found(np.concatenate(words), ends)
         files = self.benchmarks.file_of(texts)
         fate = "left out" if self.removes else "kept"
+        shared = f"{self.benchmarks.size} words in a row"
+        if len(self.benchmarks.sizes) > 1:
+            shared += " (or a whole text of fewer)"
         for _, number in np.unique(np.stack([owners, files]), axis=1).T.tolist():
             name = self.benchmarks.files[number]
-            ledger.note(f"documents with {self.benchmarks.size} words in a row of {name}, {fate}")
+            ledger.note(f"documents with {shared} of {name}, {fate}")
         self.texts.append(np.unique(texts).astype(np.uint32))
         removed = set(owners.tolist()) if self.removes else set()
         yield from (document for n, document in enumerate(documents) if n not in removed)

@@ -27,7 +27,7 @@ from bertsmith.finetuning.history import TrainingCallback
 from bertsmith.finetuning.settings import check_seeds
 from bertsmith.finetuning.trials import Trial, TrialFile, sum_of
 from bertsmith.infer.loaded import pick_device
-from bertsmith.metrics import Summary, over_seeds
+from bertsmith.metrics import Summary, bounds, over_seeds
 from bertsmith.tasks.answering.task import TASK as ANSWERING
 from bertsmith.tasks.glue import GLUE, glue_folders, read_glue
 from bertsmith.tasks.read import read_data
@@ -197,7 +197,10 @@ class BenchmarkTrainer:
         second = [one.test for one in trials if one.test is not None]
         for scores, ending in (([one.dev for one in trials], ""), (second, SECOND)):
             if scores:
-                summed = {metric: over_seeds([one[metric] for one in scores]) for metric in metrics}
+                summed = {
+                    metric: over_seeds([one[metric] for one in scores], bounds=bounds(metric))
+                    for metric in metrics
+                }
                 counts = len(splits.train), int(scores[0]["count"])
                 yield BenchmarkRow(name + ending, summed, *counts)
 

@@ -14,13 +14,14 @@ from bertsmith.finetuning.settings import RunSettings, matrix_rate_for
 from bertsmith.finetuning.setup import lora_of
 from bertsmith.folders import replace_directory
 from bertsmith.infer.loaded import LoadedModel
-from bertsmith.metrics import Summary, over_seeds
+from bertsmith.metrics import Summary, bounds, over_seeds
 from bertsmith.model import Model
 from bertsmith.pages.results import score_table
 from bertsmith.reports.card import write_result_card
 from bertsmith.reports.report import report_page
 from bertsmith.tasks.evaluate import Evaluation, interval
 from bertsmith.tasks.splits import Splits
+from bertsmith.train.precision import supported
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,11 @@ class TrainingRun:
         if self.model is None:
             raise BertsmithError("only the best run keeps its model")
         return self.model
+
+    @property
+    def precision(self) -> str:
+        """The data type that it computed in: the device may not have that of the settings."""
+        return supported(self.settings.dtype, self.bert.device)
 
     @property
     def value(self) -> float:
@@ -83,7 +89,7 @@ class FinetuningResult:
         runs = self.folds if self.folds and split == "dev" else self.seeds
         scores = [(run.scores.get(split) or {}).get(self.metric) for run in runs]
         numbers = [one for one in scores if one is not None and one == one]
-        return over_seeds(numbers) if numbers else None
+        return over_seeds(numbers, bounds=bounds(self.metric)) if numbers else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values, as in report.json."""
@@ -124,7 +130,7 @@ def write_result(
             save(folder, *model)
         else:
             save_adapter(folder, *model, base, lora_of(run.settings))
-        write_result_card(folder, run.bert.checkpoint, content, RunSettings().model_dump())
+        write_result_card(folder, run.bert.checkpoint, content, RunSettings().model_dump(), base)
         write_json(folder / "report.json", finite(content))
         write_json(folder / "ledger.json", dict(run.bert.ledger.counts))
         if distilled := content.get("distillation"):
@@ -177,6 +183,7 @@ def described(
         "metric": result.metric,
         "interrupted": so_far if interrupted else None,
         "settings": _settings(run),
+        "precision": run.precision,
         "files": {
             name: {"file": one.path.name, "examples": len(one), "with_gold": len(one.gold())}
             for name, one in files.items()

@@ -397,6 +397,8 @@ def _write_interrupted(
 def _notes(plan: TrainingPlan, kept: TrainingRun) -> list[str]:
     """Notes on how to read the scores."""
     notes = [] if kept.dev is None else list(kept.dev.notes)
+    if (precision := kept.precision) != (wanted := kept.settings.dtype):
+        notes.append(f"this device has no {wanted} units: trained in {precision}")
     if plan.splits.dev is None and kept.dev is None:
         return [*notes, "no dev data: the last epoch was kept and not scored"]
     chosen = [

@@ -102,9 +102,6 @@ class Tuning:
         """
         if self.checkpoints is not None:  # a writer may have been killed
             self.ranks.run_on_first(self.checkpoints.sweep)
-        if self.precision != self.settings.dtype:
-            units = f"this device has no {self.settings.dtype} units"
-            self.bert.ledger.note(f"trained in {self.precision}: {units}")
         begun = self.checkpoints is not None and bool(self.checkpoints.steps())
         if self.settings.head_epochs and not begun:
             self._train_head()

@@ -30,11 +30,21 @@ class Summary:
         return "unknown" if math.isnan(self.low) else f"{self.low:.4f} to {self.high:.4f}"
 
 
-def over_seeds(scores: Sequence[float], *, confidence: float = 0.95) -> Summary:
+def bounds(metric: str) -> tuple[float, float]:
+    """The range of a metric by which runs are chosen: from -1 for correlations, else from 0."""
+    return (-1.0 if metric in ("mcc", "pearson", "spearman") else 0.0), 1.0
+
+
+def over_seeds(
+    scores: Sequence[float],
+    *,
+    confidence: float = 0.95,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+) -> Summary:
     """Return median, mean, standard deviation, and Student's t interval of the mean over seeds.
 
     Seeds are too few to resample: of 2 seeds, a bootstrap interval of 95% holds the true mean half
-    of the time.
+    of the time. The interval is cut to the `bounds` of the metric.
     """
     values = np.asarray(scores, dtype=np.float64)
     if not len(values):
@@ -45,7 +55,8 @@ def over_seeds(scores: Sequence[float], *, confidence: float = 0.95) -> Summary:
     if deviation == 0:  # one seed, or equal scores: they do not say how much seeds differ
         return Summary(mean, median, 0.0, math.nan, math.nan, count, confidence)
     margin = t_quantile(confidence, count - 1) * deviation / math.sqrt(count)
-    return Summary(mean, median, deviation, mean - margin, mean + margin, count, confidence)
+    low, high = max(mean - margin, bounds[0]), min(mean + margin, bounds[1])
+    return Summary(mean, median, deviation, low, high, count, confidence)
 
 
 def t_quantile(confidence: float, degrees: int) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertsmith.checkpoint import Checkpoint
+from bertsmith.checkpoint import Checkpoint, built_in
 from bertsmith.files import write_text
 from bertsmith.pages.page import markdown
 from bertsmith.tasks.registry import task_named
@@ -13,9 +13,16 @@ MOST = 40  # labels that are named
 
 
 def write_result_card(
-    folder: Path, checkpoint: Checkpoint, content: Mapping[str, Any], defaults: Mapping[str, Any]
+    folder: Path,
+    checkpoint: Checkpoint,
+    content: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    base: str | Path | None = None,
 ) -> None:
-    """Write README.md from what report.json says; settings as by `defaults` are left out."""
+    """Write README.md from what report.json says; settings as by `defaults` are left out.
+
+    With `base`, of an adapter of this model.
+    """
     config, teacher = checkpoint.config, content.get("distillation")
     splits = {split: scores for split, scores in content["scores"].items() if scores}
     text = markdown(
@@ -25,6 +32,7 @@ def write_result_card(
         task=task_named(content["task"]),
         base=Path(content["model"]).name,
         family=checkpoint.family.name,
+        adapter=None if base is None else _adapter(base, checkpoint, bool(content["labels"])),
         layers=config.layers,
         width=config.width,
         parameters=sum(parameter.numel() for parameter in checkpoint.model.parameters()),
@@ -37,6 +45,19 @@ def write_result_card(
         settings=_settings(content, defaults),
     )
     write_text(folder / "README.md", text)
+
+
+def _adapter(base: str | Path, checkpoint: Checkpoint, named: bool) -> dict[str, Any]:
+    """What others need to open an adapter: the model that it belongs to, and its labels."""
+    directory, settings = Path(base).is_dir(), checkpoint.settings
+    return {
+        "base": Path(base).resolve() if directory else base,
+        "built_in": not directory and str(base) in built_in(),  # only bertsmith knows it
+        "labels": checkpoint.labels if named else [],
+        "count": settings.get("num_labels") or len(settings.get("id2label") or ()),
+        # `transformers` gives these layers other names in memory than in files.
+        "peft": checkpoint.family.name != "nomic_bert",
+    }
 
 
 def _baseline(content: Mapping[str, Any]) -> str:
@@ -59,7 +80,10 @@ def _settings(content: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
         for name, value in content["settings"].items()
         if name in always or (value != defaults[name] and name != "metric")
     }
-    text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())
+    text = ", ".join(
+        f"{name.replace('_', ' ')} {f'{value:.4g}' if isinstance(value, float) else value}"
+        for name, value in shown.items()
+    )
     epoch = f"epoch {content['kept_epoch']} was kept"
     if content["scores"]["dev"] and content["settings"]["keep"] == "best":
         epoch += f", by {content['metric']}"

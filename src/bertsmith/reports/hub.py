@@ -123,7 +123,7 @@ def _results(kind: str, data: str, split: str, scores: Mapping[str, Any]) -> Ite
     from huggingface_hub import EvalResult
 
     for name, value in scores.items():
-        if isinstance(value, int | float) and math.isfinite(value):
+        if name != "count" and isinstance(value, int | float) and math.isfinite(value):
             yield EvalResult(
                 task_type=kind,
                 dataset_type=Path(data).stem,

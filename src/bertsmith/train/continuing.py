@@ -16,7 +16,7 @@ from bertsmith.train.state import Checkpoints
 # Keys that older runs do not have; a teacher's objectives ask for one.
 LATER = {"teacher", "contrastive", "model.keep", "train.freeze", "train.layer_decay"}
 LATER |= {"train.checkpointing", "evaluate.keep", "evaluate.patience", "checkpoint.film"}
-LATER |= {"train.trained", "lora", "data.corpora", "evaluate.held_out", "probe"}
+LATER |= {"train.trained", "train.adapter", "lora", "data.corpora", "evaluate.held_out", "probe"}
 # What a checkpoint's tensors belong to.
 SAME, SAME_TRAIN = {"model", "generator", "lora"}, {"optimizer", "trained", "freeze"}
 
@@ -89,6 +89,7 @@ def branch_recipe(recipe: Recipe | None, branch: Branch, cool_down: int | None) 
     if not recipe.data.corpus and not recipe.data.corpora:
         recipe = recipe.model_copy(update={"data": before.data})
     if cool_down is not None:
+        _demand_constant(before, branch)
         train = recipe.train
         values: dict[str, Any] = {
             "steps": branch.step + cool_down,
@@ -113,6 +114,23 @@ def branch_recipe(recipe: Recipe | None, branch: Branch, cool_down: int | None) 
             f" start a run from its model ({start})"
         )
     return recipe
+
+
+def _demand_constant(before: Recipe, branch: Branch) -> None:
+    """Refuse a cool-down from a step at which the learning rate falls: it would jump up first."""
+    train, falls = before.train, ""
+    if train.schedule not in ("stable", "constant"):
+        falls = f'(train.schedule = "{train.schedule}")'
+    elif train.schedule == "stable" and train.steps:
+        decay = train.decay if train.decay > 1 else train.decay * train.steps
+        last = round(train.steps - decay)
+        falls = f"from step {last:,} on" if branch.step > last else ""
+    if falls:
+        raise BertsmithError(
+            f"{branch.run}: a cool-down begins at a constant learning rate, and at step"
+            f" {branch.step:,} that of this run falls {falls}; branch before that, from a run with"
+            ' train.schedule = "stable" or "constant"'
+        )
 
 
 def _fixed(recipe: Recipe) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bertsmith.checkpoint import Sentence, save
+from bertsmith.checkpoint import Lora, Sentence, save, save_adapter
 from bertsmith.corpus import Corpus, Mixture
 from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.examples import Examples
@@ -283,7 +283,7 @@ class PretrainingJob:
             model = plain.learner.model.to(ranks.device)
             summary |= pseudo(self.recipe, model, ranks, self.held_out.main)
             card = _card(self.recipe, self.corpus, summary)
-            _store(path / "model", plain, self.corpus, card)
+            _store(path / "model", self.recipe, plain, self.corpus, card)
             write_json(path / "summary.json", summary)
             write_report(path)
             for line in trainer.ledger.lines():
@@ -301,7 +301,9 @@ def _read_of_each(corpus: Corpus | Mixture, tokens: list[int]) -> list[dict[str,
     ]
 
 
-def _store(directory: Path, made: Built, corpus: Corpus | Mixture, about: str = "") -> None:
+def _store(
+    directory: Path, recipe: Recipe, made: Built, corpus: Corpus | Mixture, about: str = ""
+) -> None:
     """Write the model directory, and one for the generator if any, each all at once.
 
     `about` is added to the model card.
@@ -313,7 +315,11 @@ def _store(directory: Path, made: Built, corpus: Corpus | Mixture, about: str = 
 
     def write(part: Path) -> None:
         with marking(part):
-            save(part, plain, corpus.tokenizer, Sentence(normalise=contrastive))
+            model = plain, corpus.tokenizer, Sentence(normalise=contrastive)
+            if recipe.train.adapter:
+                save_adapter(part, *model, recipe.model.start, Lora(**recipe.lora.model_dump()))
+            else:
+                save(part, *model)
             card = part / "README.md"
             write_text(card, card.read_text("utf-8") + about)
 
@@ -331,7 +337,7 @@ def store_checkpoint(recipe: Recipe, run: Path, step: int, directory: Path) -> N
     kind = "average" if "average" in saved.tensors else "model"
     for name, parameter in fresh.learner.named_parameters():
         parameter.data.copy_(saved.tensors[kind][name])
-    _store(directory, replace(fresh, generator=None), corpus)
+    _store(directory, recipe, replace(fresh, generator=None), corpus)
 
 
 def _card(recipe: Recipe, corpus: Corpus | Mixture, summary: dict[str, Any]) -> str:

@@ -226,6 +226,7 @@ class TrainPart(RecipePart):
         description="which parameters are trained, beside those of heads; lora: low-rank updates"
         " of linear layers, merged into the stored model",
     )
+    adapter: bool = Field(False, description="store the low-rank updates as an adapter, unmerged")
     freeze: str = Field(
         "none", description="not trained: embedding, encoder, or a number of lower layers"
     )
@@ -476,6 +477,13 @@ def _check(recipe: Recipe, where: str) -> None:
     if train.trained != "all" and (train.freeze != "none" or train.precision == "fp8"):
         key = "freeze" if train.freeze != "none" else 'precision = "fp8"'
         raise BertsmithError(f'{where}: train.{key} needs train.trained = "all"')
+    if train.adapter and (train.trained != "lora" or recipe.model.keep):
+        why = (
+            "no model.keep: the model is as before"
+            if recipe.model.keep
+            else 'train.trained = "lora"'
+        )
+        raise BertsmithError(f"{where}: train.adapter needs {why}")
     if train.checkpointing and train.compile:
         raise BertsmithError(f"{where}: train.checkpointing needs train.compile = false")
     held = recipe.evaluate
