@@ -11,7 +11,7 @@ from bertsmith.checkpoint.layers import (
     spread_layers,
 )
 from bertsmith.checkpoint.locate import built_in, locate, model_hash
-from bertsmith.checkpoint.lora import Lora, attach, tokenizer_folder
+from bertsmith.checkpoint.lora import Lora, attach, demand_whole, tokenizer_folder
 from bertsmith.checkpoint.onnx import export_model
 from bertsmith.checkpoint.read import read, read_config, read_notes
 from bertsmith.checkpoint.sentence import Sentence, read_sentence
@@ -23,6 +23,7 @@ __all__ += [
     "can_average",
     "check_layers",
     "demand_float",
+    "demand_whole",
     "export_model",
     "extend_vocabulary",
     "keep_layers",

@@ -263,6 +263,15 @@ def adapter_in(directory: Path) -> Adapter | None:
     return Adapter(directory, place, config)
 
 
+def demand_whole(model: str | Path) -> None:
+    """Refuse an adapter where another is to be made of it: an adapter belongs to whole weights."""
+    if adapter_in(locate(model)):
+        raise BertsmithError(
+            f"{model} is itself an adapter, which no other can belong to; merge it first:"
+            f" bertsmith convert {model} OUT"
+        )
+
+
 def base_of(directory: Path) -> Path:
     """The directory that has config.json: of an adapter, that of its model."""
     adapter = adapter_in(directory)

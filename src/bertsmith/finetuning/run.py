@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from bertsmith.checkpoint import built_in
+from bertsmith.checkpoint import built_in, demand_whole
 from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.finetuning.auto import Chosen, ModelSelection, auto_notes
 from bertsmith.finetuning.average import sentence
@@ -134,6 +134,8 @@ def finetune(
     if adapter and settings.trained != "lora":
         name = setting_name("adapter")
         raise BertsmithError(f"{name} stores what LoRA trains, and this run does not use LoRA")
+    if adapter:
+        demand_whole(model)
     plan = TrainingPlan(
         model,
         splits,

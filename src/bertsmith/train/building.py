@@ -15,6 +15,7 @@ import torch
 from bertsmith.checkpoint import Checkpoint, Lora, attach, create, keep_layers, locate, read
 from bertsmith.checkpoint.assemble import assemble, emptied
 from bertsmith.checkpoint.checkpoint import configure, entry_of
+from bertsmith.checkpoint.lora import demand_whole
 from bertsmith.checkpoint.names import Translation
 from bertsmith.checkpoint.read import dropout_keys
 from bertsmith.checkpoint.write import demand_float
@@ -69,6 +70,8 @@ def built(
     """
     objectives = _objectives(recipe)
     kinds = tuple(dict.fromkeys(filter(None, (objective.kind for objective in objectives))))
+    if recipe.train.adapter and known is None:
+        demand_whole(recipe.model.start)
     if recipe.model.start:
         checkpoint, ignored = (
             _continued(recipe.model, tokenizer, kinds) if known is None else (_shaped(known), ())
