@@ -29,7 +29,7 @@ def test_an_adapter_is_the_trained_model(base: Maker, write: Write, tmp_path: Pa
     assert not (tmp_path / "adapter" / "model.safetensors").exists()
     config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
     assert (config["r"], config["base_model_name_or_path"]) == (4, str(folder))
-    with pytest.raises(BertsmithError, match="is itself an adapter.*merge it first"):
+    with pytest.raises(BertsmithError, match="is itself an adapter"):
         finetune(tmp_path / "adapter", file, tmp_path / "second", adapter=True, **kept)
     opened, merged = (load(tmp_path / name, device="cpu") for name in ("adapter", "merged"))
     assert opened.checkpoint.labels == merged.checkpoint.labels == ["city", "thing"]
