@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -33,10 +33,17 @@ class WorkFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other processes out, and remove what killed ones had not finished writing."""
-        with locked(self.path):
-            sweep(self.path)
-            yield
+        """Keep other processes out, and remove what killed ones had not finished writing.
+
+        A folder that is empty at the end is removed.
+        """
+        try:
+            with locked(self.path):
+                sweep(self.path)
+                yield
+        finally:
+            with suppress(OSError):
+                self.path.rmdir()
 
     # ------------------------------------------------------------------ the plan
 

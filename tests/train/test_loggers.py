@@ -5,6 +5,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -31,11 +32,28 @@ class Memory:
 
     def log(self, step: int, numbers: Mapping[str, float], evaluated: bool) -> None:
         if self.fails:
-            raise BertsmithError("the server is gone")
+            raise RuntimeError("the server is gone")  # of the library, not one of ours
         self.rows.append((step, dict(numbers), evaluated))
 
     def close(self, finished: bool) -> None:
         self.ended = finished
+        if self.fails:
+            raise RuntimeError("still gone")
+
+
+class Refused(Memory):
+    """A logger that leaves a file and cannot start."""
+
+    def start(self, step: int) -> None:
+        self.run.store("refused", "id")
+        raise RuntimeError("no such server")
+
+
+class Killed(Memory):
+    """A logger at whose first step the run is interrupted."""
+
+    def log(self, step: int, numbers: Mapping[str, float], evaluated: bool) -> None:
+        raise KeyboardInterrupt
 
 
 LAST: list[Any] = []
@@ -62,9 +80,35 @@ def test_a_logger_that_fails_ends_no_run() -> None:
             loggers.log(
                 {"step": step, "loss": 1.0, "skipped": "text"}, {"seconds": 0.5, "tokens": 8}
             )
-    assert said == ["Memory stopped logging: the server is gone"]
+        second.fails = loggers.finished = True
+    assert said == [
+        "Memory stopped logging: the server is gone",
+        "Memory stopped logging: still gone",
+    ]
+    assert (first.ended, second.ended) == (False, True)
     numbers = {"loss": 1.0, "tokens_per_second": 16.0}
     assert second.rows == [(1, numbers, False), (2, numbers, False)]
+
+
+@pytest.mark.parametrize("branch", [False, True])
+def test_a_logger_that_cannot_start_leaves_nothing(
+    recipe: Make, tmp_path: Path, branch: bool
+) -> None:
+    """Those before it are closed, and the corrected command is not refused."""
+    origin = None
+    if branch:
+        pretrain(recipe(**SETTINGS), origin := tmp_path / "origin", show="none")
+    made = recipe(train={"steps": 14})
+    with pytest.raises(BertsmithError, match=r"^Refused: no such server$"):
+        pretrain(made, tmp_path / "run", branch=origin, show="none", log=[Memory, Refused])
+    assert LAST[-2].ended is False
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(made, tmp_path / "run", branch=origin, show="none", log=[Killed])
+    before = set((tmp_path / "run").iterdir())
+    with pytest.raises(BertsmithError, match=r"^Refused: no such server$"):
+        pretrain(made, tmp_path / "run", resume=True, show="none", log=[Refused])
+    assert before <= set((tmp_path / "run").iterdir())  # what is resumed stays
 
 
 def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,26 +152,59 @@ def test_tensorboard_drops_steps_that_are_run_again(tmp_path: Path) -> None:
 def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file store, opened by MLflow; a resumed run goes on under the same id."""
     mlflow = pytest.importorskip("mlflow")
+    from mlflow.exceptions import MlflowException
+
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    about = LoggedRun(tmp_path / "run", "a run", {"train": {"steps": 9}, "text": "x" * 600})
+    settings = {"train": {"steps": 9}, "text": "x" * 600, "held_out": {"(b)": "path"}}
+    about = LoggedRun(tmp_path / "run", "a run", settings)
     for steps, finished in ((range(1, 4), False), (range(3, 6), True)):
         with Loggers(["mlflow"], about, pytest.fail) as loggers:
             loggers.start(steps[0] - 1)
             for step in steps:
                 loggers.log({"step": step, "loss": step / 2}, {"seconds": 1, "tokens": 5})
-                loggers.log({"step": step, "held_out (b)": 1.0, "loss": 9}, {"evaluated": True})
+                row = {"held_out": 1.0, "held_out/(b)": 2.0, "loss": 9}
+                loggers.log({"step": step, **row}, {"evaluated": True})
             loggers.finished = finished
     client = mlflow.MlflowClient()
     (run,) = client.search_runs([client.get_experiment_by_name("bertsmith").experiment_id])
     assert (run.info.run_name, run.info.status) == ("a run", "FINISHED")
     assert run.data.params["train.steps"] == "9"
-    assert run.data.metrics == {"loss": 2.5, "tokens_per_second": 5.0, "held_out _b_": 1.0}
+    assert run.data.params["held_out._b_"] == "path"
+    rates = {"loss": 2.5, "tokens_per_second": 5.0}
+    assert run.data.metrics == {**rates, "held_out": 1.0, "held_out._b_": 2.0}
     found = [(one.step, one.value) for one in client.get_metric_history(run.info.run_id, "loss")]
     assert sorted(set(found)) == [(step, step / 2) for step in range(1, 6)]
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nonsense://nowhere")
-    with pytest.raises(BertsmithError, match="mlflow: "):
-        Loggers(["mlflow"], about).start(0)
+    said: list[str] = []
+    with Loggers(["mlflow"], about, said.append) as loggers:
+        loggers.start(0)
+        loggers.loggers[0].client.log_batch = Mock(side_effect=MlflowException("full"))  # type: ignore[attr-defined]
+        loggers.log({"step": 1, "loss": 1.0}, {})
+    assert said == ["MLflow stopped logging: full"]
+    assert client.get_run(about.stored("mlflow")).info.status == "FAILED"
+
+
+@pytest.mark.slow
+def test_stores_of_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without settings it writes a database; a store that it cannot open is a whole message."""
+    pytest.importorskip("mlflow")
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
+    for place in ("nonsense://nowhere", (tmp_path / "store").as_uri()):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", place)
+        with pytest.raises(BertsmithError) as caught:
+            Loggers(["mlflow"], RUN).start(0)
+        message = str(caught.value)
+        assert message.startswith(f"MLflow cannot open {place}: set MLFLOW_TRACKING_URI to")
+        assert "MLFLOW_TRACKING_URI=file:mlruns and MLFLOW_ALLOW_FILE_STORE=true" in message
+        assert "\n" not in message
+    pytest.importorskip("sqlalchemy")
+    pytest.importorskip("alembic")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    monkeypatch.chdir(tmp_path)
+    with Loggers(["mlflow"], LoggedRun(tmp_path / "run", "a run", {}), pytest.fail) as loggers:
+        loggers.start(0)
+        loggers.log({"step": 1, "loss": 1.0}, {})
+    assert (tmp_path / "mlflow.db").exists()
 
 
 def records(data: bytes) -> Iterator[bytes]:
@@ -183,5 +260,5 @@ def test_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(BertsmithError, match="wandb: "):
+    with pytest.raises(BertsmithError, match=r"^WeightsAndBiases: "):
         Loggers(["wandb"], about).start(0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,22 @@ class RunFolder(WorkFolder):
         if fill is not None:
             fill()
         write_text(self.plan, recipe)
+
+    @contextmanager
+    def discarded(self, unless: Callable[[], bool]) -> Iterator[None]:
+        """Remove the files of a new run that an error ends, unless training has started."""
+        try:
+            yield
+        except BertsmithError:
+            files = [] if unless() or not self.writes else list(self.path.iterdir())
+            for path in files:
+                if path.name.startswith("."):  # the lock, and what was there before the run
+                    continue
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+            raise
 
     def start(self) -> dict[str, Any]:
         """How the run was started: torchrun's `job`, the `model` or `branch` that it continues."""

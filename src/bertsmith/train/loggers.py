@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +23,11 @@ from bertsmith.store import flat
 
 PROJECT = "bertsmith"  # the project or experiment of runs, unless the library's own variable is set
 WAIT, MANY = 2.0, 1000  # seconds and numbers after which MLflow's store is written
+STORES = (  # that MLflow opens
+    "set MLFLOW_TRACKING_URI to the address of a server; or, to write mlflow.db in this folder,"
+    " leave it unset and `pip install alembic sqlalchemy`; or, to write plain files, set"
+    " MLFLOW_TRACKING_URI=file:mlruns and MLFLOW_ALLOW_FILE_STORE=true"
+)
 
 
 @dataclass(frozen=True)
@@ -109,18 +114,17 @@ class WeightsAndBiases:
         known = self.about.stored("wandb") if step else None
         with writing(self.about.folder):
             self.about.folder.mkdir(parents=True, exist_ok=True)
-        with reported("wandb", wandb.Error):
-            self.run = wandb.init(
-                project=os.environ.get("WANDB_PROJECT", PROJECT),
-                name=self.about.name,
-                dir=self.about.folder,
-                config=dict(self.about.settings),
-                id=known,
-                resume="allow" if known else None,
-                reinit="create_new",  # one that the person began is left alone
-            )
-            self.about.store("wandb", self.run.id)
-            self.run.define_metric("*", step_metric="step")
+        self.run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            name=self.about.name,
+            dir=self.about.folder,
+            config=dict(self.about.settings),
+            id=known,
+            resume="allow" if known else None,
+            reinit="create_new",  # one that the person began is left alone
+        )
+        self.about.store("wandb", self.run.id)
+        self.run.define_metric("*", step_metric="step")
 
     def log(self, step: int, numbers: Mapping[str, float], evaluated: bool) -> None:
         """Log the numbers over our own steps, since wandb's cannot be run again."""
@@ -139,57 +143,70 @@ class MLflow:
         self.about, self.id = run, ""
         self.client: Any = None
         self.waiting: list[Any] = []
+        self.broken = False  # were numbers lost?
         self.written = time.monotonic()
 
     def start(self, step: int) -> None:
         """Create the run, or go on with it."""
         import os
 
-        from mlflow import MlflowClient
+        import mlflow
         from mlflow.entities import Param
         from mlflow.exceptions import MlflowException
 
-        with reported("mlflow", MlflowException):
-            client = MlflowClient()
-            known = self.about.stored("mlflow") if step else None
-            if known is None:
-                name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-                found = client.get_experiment_by_name(name)
-                place = client.create_experiment(name) if found is None else found.experiment_id
-                known = client.create_run(place, run_name=self.about.name).info.run_id
-                self.about.store("mlflow", known)
-                rows = [Param(k, str(v)[:500]) for k, v in flat(self.about.settings).items()]
-                for first in range(0, len(rows), 100):
-                    client.log_batch(known, params=rows[first : first + 100])
-            else:
-                client.update_run(known, status="RUNNING")
+        try:
+            client = mlflow.MlflowClient()
+        except MlflowException as error:
+            place = mlflow.get_tracking_uri()
+            message = f"MLflow cannot open {place}: {STORES} (MLflow: {one_line(error)})"
+            raise BertsmithError(message) from error
+        known = self.about.stored("mlflow") if step else None
+        if known is not None:
+            client.update_run(known, status="RUNNING")
             self.client, self.id = client, known
+            return
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
+        found = client.get_experiment_by_name(name)
+        place = client.create_experiment(name) if found is None else found.experiment_id
+        self.id = client.create_run(place, run_name=self.about.name).info.run_id
+        self.client = client
+        self.about.store("mlflow", self.id)
+        settings = flat(self.about.settings).items()
+        rows = [Param(allowed(key), str(value)[:500]) for key, value in settings]
+        for first in range(0, len(rows), 100):
+            client.log_batch(self.id, params=rows[first : first + 100])
 
     def log(self, step: int, numbers: Mapping[str, float], evaluated: bool) -> None:
         """Keep the numbers, and write them now and then: a server may be far away."""
         from mlflow.entities import Metric
 
         now = int(1000 * time.time())
-        for name, value in numbers.items():
-            known = re.sub(r"[^\w\-./: ]", "_", name)  # what MLflow allows
-            self.waiting.append(Metric(known, value, now, step))
+        self.waiting += [Metric(allowed(name), value, now, step) for name, value in numbers.items()]
         if len(self.waiting) > MANY or time.monotonic() - self.written > WAIT:
             self._write()
 
     def _write(self) -> None:
-        from mlflow.exceptions import MlflowException
-
-        with reported("mlflow", MlflowException):
-            while self.waiting and self.client is not None:
-                self.client.log_batch(self.id, metrics=self.waiting[:MANY])
-                del self.waiting[:MANY]
-        self.written = time.monotonic()
+        rows, self.waiting = self.waiting, []  # those that cannot be written are not tried again
+        self.broken = True
+        for first in range(0, len(rows), MANY):
+            self.client.log_batch(self.id, metrics=rows[first : first + MANY])
+        self.broken, self.written = False, time.monotonic()
 
     def close(self, finished: bool) -> None:
-        """Write what is left."""
-        if self.client is not None:
-            self._write()
-            self.client.set_terminated(self.id, "FINISHED" if finished else "KILLED")
+        """Write what is left, and end the run."""
+        if self.client is None:
+            return
+        try:
+            if self.waiting:
+                self._write()
+        finally:
+            ended = "FINISHED" if finished else "KILLED"
+            self.client.set_terminated(self.id, "FAILED" if self.broken else ended)
+
+
+def allowed(name: str) -> str:
+    """A name that MLflow accepts; a slash would make it a folder in a store of files."""
+    return re.sub(r"[^\w\-.: ]", "_", name.replace("/", "."))
 
 
 LOGGERS: dict[str, Any] = {
@@ -223,19 +240,28 @@ class Loggers:
     ) -> None:
         kinds = [LOGGERS[one] if isinstance(one, str) else one for one in chosen]
         self.loggers: list[Logger] = [kind(run) for kind in kinds]
-        self.say, self.finished = say, False
+        self.say, self.started, self.finished = say, False, False
 
     def __enter__(self) -> Loggers:
         return self
 
     def __exit__(self, *error: object) -> None:
         for logger in self.loggers:
-            self._attempt(logger, lambda one: one.close(self.finished))
+            try:
+                logger.close(self.finished)
+            except Exception as fault:  # noqa: BLE001 - libraries raise exceptions of any type
+                self._report(logger, fault)
 
     def start(self, step: int) -> None:
         """The run begins, or goes on after a step."""
         for logger in self.loggers:
-            logger.start(step)
+            try:
+                logger.start(step)
+            except BertsmithError:
+                raise
+            except Exception as error:
+                raise BertsmithError(f"{type(logger).__name__}: {one_line(error)}") from error
+        self.started = True
 
     def log(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
         """The rows of a step or an evaluation, as they are written to the logs of a run."""
@@ -251,21 +277,13 @@ class Loggers:
         elif timing.get("seconds"):
             numbers["tokens_per_second"] = timing["tokens"] / timing["seconds"]
         for logger in list(self.loggers):
-            self._attempt(logger, lambda one: one.log(step, numbers, evaluated))
-
-    def _attempt(self, logger: Logger, job: Callable[[Logger], None]) -> None:
-        try:
-            job(logger)
-        except (BertsmithError, OSError) as error:
-            if logger in self.loggers:
+            try:
+                logger.log(step, numbers, evaluated)
+            except Exception as error:  # noqa: BLE001 - libraries raise exceptions of any type
+                self._report(logger, error)
                 self.loggers.remove(logger)
-            self.say(f"{type(logger).__name__} stopped logging: {one_line(str(error))}")
+                with suppress(Exception):
+                    logger.close(False)
 
-
-@contextmanager
-def reported(name: str, kind: type[Exception]) -> Iterator[None]:
-    """Report a library's errors in one line."""
-    try:
-        yield
-    except kind as error:
-        raise BertsmithError(f"{name}: {one_line(str(error))[:300]}") from error
+    def _report(self, logger: Logger, error: Exception) -> None:
+        self.say(f"{type(logger).__name__} stopped logging: {one_line(error)}")

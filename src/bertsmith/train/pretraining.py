@@ -112,7 +112,10 @@ def pretrain(
             ranks.run_on_first(lambda: folder.make(recipe.toml(), start, begin))
         watch = watcher(show if ranks.first else "none", folder, recipe, made)
         about = LoggedRun(folder.path, folder.path.resolve().name, recipe.model_dump())
-        with watch, Loggers(log if ranks.first else (), about, watch.say) as loggers:
+        loggers = Loggers(log if ranks.first else (), about, watch.say)
+        if not resume:
+            stack.enter_context(folder.discarded(unless=lambda: loggers.started))
+        with watch, loggers:
             for line in differing(given, recipe):
                 watch.say(f"continuing with the run's own recipe: {line}")
             job = PretrainingJob(recipe, folder, ranks, corpus, made, request, watch, held_out)
