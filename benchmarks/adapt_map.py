@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from adapt import judged
+from search_quality import FILES
 
 from bertsmith.infer.opening import open_model
 from bertsmith.ledger import Ledger
@@ -29,7 +31,6 @@ from bertsmith.search import Index
 from bertsmith.search.adapting import learned_map
 from bertsmith.search.build import BuildSettings, add_documents
 from bertsmith.search.documents import read_documents
-from bertsmith.search.evaluate import read_judgements, read_queries
 from bertsmith.search.fuse import fuse
 from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.task import weighted_mean
@@ -53,23 +54,6 @@ def pairs_of(bodies: list[str]) -> list[tuple[int, str]]:
     return pairs
 
 
-def collection(folder: Path) -> tuple[list[Any], dict[str, str], dict[str, Any]]:
-    """Documents, queries, and two parts of the judgements."""
-    if folder.name == "scifact":
-        documents = list(read_documents(folder / "corpus.jsonl.xz", Ledger()))
-        judged = {
-            name: read_judgements(folder / f"qrels_{name}.tsv.xz") for name in ("test", "train")
-        }
-        return documents, read_queries(folder / "queries.jsonl.xz"), judged
-    documents = list(read_documents(folder / "cran.all.1400.xz", Ledger()))
-    grades = read_judgements(folder / "cranqrel.xz", 1)
-    judged = {
-        part: {name: own for name, own in grades.items() if int(name) % 2 == rest}
-        for part, rest in (("even", 0), ("odd", 1))
-    }
-    return documents, read_queries(folder / "cran.qry.xz"), judged
-
-
 def main() -> None:
     """Embed, learn, and score both."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -78,8 +62,10 @@ def main() -> None:
     parser.add_argument("--model", default="bertsmith-embed")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/adapt_map.json"))
     given = parser.parse_args()
-    documents, queries, judged = collection(given.data / given.collection)
-    grades = {name: own for part in judged.values() for name, own in part.items()}
+    folder, name = given.data / given.collection, given.collection
+    documents = list(read_documents(folder / FILES[name][0], Ledger()))
+    queries, choosing, reported = judged(given.data, name)
+    grades = {**choosing, **reported}
     vectors = partial(embed, open_model(given.model, progress=False), normalise=True)
     bodies = [one.text.removeprefix(one.title).strip() for one in documents]
     whole = vectors([f"{one.title}\n{body}" for one, body in zip(documents, bodies, strict=True)])
@@ -111,7 +97,7 @@ def main() -> None:
                 ranked = ordered({ids[number]: score for number, score in ranking})
                 scores.setdefault(mode, {}).setdefault(side, []).append(ndcg(ranked, grades[name]))
     result: dict[str, Any] = {"model": given.model, "pairs": len(pairs)}
-    for part, own in judged.items():
+    for part, own in (("reported", reported), ("choosing", choosing)):
         some = [place for place, name in enumerate(names) if name in own]
         for mode, sides in scores.items():
             one, two = ([sides[side][place] for place in some] for side in ("before", "after"))

@@ -1,14 +1,16 @@
 """LoRA beside full fine-tuning: dev scores, parameters that are trained, and memory on a GPU.
 
     python benchmarks/lora.py scores --data DATA --train 4000
+    python benchmarks/lora.py scores ... --tasks conll2003 --kept-apart 2000 --rate 0.005 --alpha 32
     python benchmarks/lora.py memory
 
 DATA is a folder with glue_sst2 and conll2003_en. `scores` trains bertsmith-small with all
 parameters and with LoRA of rank 8, both with their default settings but for --epochs, on the first
 --train examples of each task (0: all), and stores every run: the same command goes on where it was
-interrupted. `memory` needs a GPU: it trains a BERT-large with new weights for some steps of 32
-sequences of 128 tokens, with LoRA and recomputed activations, and stores the peak of the memory
-that torch reserved.
+interrupted. `--kept-apart` scores so many examples from the end of the training file instead of the
+dev file, to try rates and scales of LoRA. `memory` needs a GPU: it trains a BERT-large with new
+weights for some steps of 32 sequences of 128 tokens, with LoRA and recomputed activations, and
+stores the peak of the memory that torch reserved.
 """
 
 from __future__ import annotations
@@ -42,6 +44,9 @@ parser.add_argument("--tasks", nargs="+", default=["sst2", "conll2003"])
 parser.add_argument("--train", type=int, default=0, help="first examples to train on; 0: all")
 parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--seeds", type=int, default=1)
+parser.add_argument("--kept-apart", type=int, default=0, help="training examples to score on")
+parser.add_argument("--rate", type=float, help="learning rate of LoRA")
+parser.add_argument("--alpha", type=float, default=16, help="scale of LoRA")
 parser.add_argument("--device", default="cpu")
 parser.add_argument("--out", type=Path, default=Path("benchmarks/results/lora.json"))
 options = parser.parse_args()
@@ -55,8 +60,11 @@ def splits(task: str) -> Splits:
     else:
         files = {one.name.split(".")[0]: one for one in (options.data / "conll2003_en").iterdir()}
         train, dev = (read_data(files[split], "tagging") for split in ("train", "valid"))
-    few = replace(train, examples=train.examples[: options.train or None])
-    return Splits(few, dev)
+    examples = train.examples
+    if options.kept_apart:
+        dev = replace(train, examples=examples[-options.kept_apart :])
+        examples = examples[: -options.kept_apart]
+    return Splits(replace(train, examples=examples[: options.train or None]), dev)
 
 
 def scores(stored: dict[str, Any]) -> None:
@@ -66,6 +74,11 @@ def scores(stored: dict[str, Any]) -> None:
             data = splits(task)
             for side, how in SIDES.items():
                 name = f"{task} {side} seed {seed}, {len(data.train)} examples"
+                if options.kept_apart:
+                    name += f", scored on {len(data.dev or ())} training examples"
+                if side == "lora" and (options.rate or options.alpha != 16):
+                    how = {**how, "learning_rate": options.rate, "lora_alpha": options.alpha}
+                    name += f", rate {options.rate}, alpha {options.alpha:g}"
                 if name in stored:
                     continue
                 began = time.perf_counter()

@@ -128,6 +128,11 @@ def test_a_cool_down_needs_a_constant_rate(
     )  # fmt: skip
 
 
+def test_a_recipe_in_hand_takes_no_changes(recipe: Any, tmp_path: Path) -> None:
+    with pytest.raises(BertsmithError, match="of a recipe that is named; this one lacks train"):
+        pretrain(recipe(), tmp_path / "run", changes=["train.steps=3"], show="none")
+
+
 def test_mistakes(stable: Path, tmp_path: Path) -> None:
     def fault(*words: Any) -> str:
         run = CliRunner().invoke(app, ["pretrain", *map(str, words), "--out", str(tmp_path / "x")])

@@ -70,10 +70,10 @@ def pretrain(
     checkpoint) starts another run from a checkpoint, with its optimizer and counters; its recipe
     is that of the run if none is given. `cool_down` ends it after so many steps, over which the
     learning rate falls to 0. `changes` ("train.steps=100") override keys of a recipe that is named
-    or is the branch's. `show` is "live", "lines", "none" or a function
-    that returns a `Watch`; by default "live" on a terminal, else "lines". `log` names loggers
-    ("tensorboard", "wandb", "mlflow"), or has classes like theirs. Returns the summary;
-    `finished` is False if a signal stopped the run.
+    or is the branch's. `show` is "live", "lines", "none" or a function that returns a `Watch`; by
+    default "live" on a terminal, else "lines". `log` names loggers ("tensorboard", "wandb",
+    "mlflow"), or has classes like theirs. Returns the summary; `finished` is False if a signal
+    stopped the run.
     """
     check_view(show)
     check_loggers(log)
@@ -135,6 +135,8 @@ def _asked(
         recipe = origin.run / "recipe.toml"
     if isinstance(recipe, str | Path):
         recipe = load_recipe(recipe, changes)
+    elif recipe is not None and (changes := tuple(changes)):
+        raise BertsmithError(f"changes are of a recipe that is named; this one lacks {changes[0]}")
     if origin is None:
         if recipe is None or cool_down is not None:
             cool = f"{setting_name('cool_down')} needs a {setting_name('branch')}"
