@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 import bertsmith as bs
-from bertsmith.cli.declare import option, options_of, takes
+from bertsmith.cli.declare import option, options_of, verb
 from bertsmith.compare import compare
 from bertsmith.corpus import prepare
 from bertsmith.errors import BertsmithError
@@ -54,11 +54,13 @@ def test_an_optional_one_is_none_and_says_its_default() -> None:
 def test_shared_options_come_together() -> None:
     seen: list[Any] = []
 
-    @takes(options_of(Baking, "heat", "steam"), "baking")
-    def bake(name: str, baking: Any = None, loaves: int = option(2, "How many.")) -> None:
+    shared = options_of(Baking, "heat", "steam")
+
+    @verb
+    def bake(name: str, baking: Any = shared, loaves: int = option(2, "How many.")) -> None:
         seen.append((name, baking, loaves))
 
-    bake("rye", steam=True)
+    bake(name="rye", heat=180, steam=True, loaves=2)
     assert seen == [("rye", {"heat": 180, "steam": True}, 2)]
     assert list(signature(bake).parameters) == ["name", "heat", "steam", "loaves"]
 

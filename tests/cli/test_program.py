@@ -14,10 +14,10 @@ import typer
 
 import bertsmith
 from bertsmith.cli import main
-from bertsmith.cli.app import HOMES, app
+from bertsmith.cli.app import SECTIONS, app
 from cli.conftest import Run
 
-VERBS = sorted({verb.split()[0] for verb in HOMES})
+VERBS = sorted(verb for verbs in SECTIONS.values() for verb in verbs)
 NESTED = [
     ["index", "export"],
     ["tokenizer", "train"],

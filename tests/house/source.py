@@ -47,8 +47,9 @@ def imported(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
         elif isinstance(node, ast.Call) and name_of(node.func) in IMPORTERS:
             found = dynamic(tree, node)
-            if room_of(path) == "tasks" and "f'bertsmith.tasks.{" in ast.unparse(node):
-                found = ["bertsmith.tasks"]  # the room finds its own tasks by looking
+            own = f"bertsmith.{room_of(path)}"
+            if f"f'{own}.{{" in ast.unparse(node):
+                found = []  # a room finds its own tasks, or verbs, by looking
             yield from ((node.lineno, name) for name in found)
 
 

@@ -10,7 +10,7 @@ import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, flag, option, takes
+from bertsmith.cli.declare import argument, flag, option
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole, whole_number
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from bertsmith.infer.windows import Window
 
 
-@takes(shared.LOADING, "loading")
 def ablate(
     model: shared.Model,
     file: Path = argument(
@@ -49,7 +48,7 @@ def ablate(
     ),
     limit: inspection.Limit = 500,
     seed: inspection.Seed = 0,
-    loading: Any = None,
+    loading: Any = shared.LOADING,
     as_json: shared.Json = False,
 ) -> None:
     """Measure the loss or score of a model without some heads or layers.

@@ -9,7 +9,7 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.declare import option, options_of, takes
+from bertsmith.cli.declare import option, options_of
 from bertsmith.cli.search import BEST_GRADE, INDEX
 from bertsmith.errors import BertsmithError
 from bertsmith.settings.search import AdaptationSettings
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from bertsmith.search import Adapted
 
 
-@takes(options_of(AdaptationSettings), "settings")
 def adapt(
     index: Path = INDEX,
     out: Path | None = option(
@@ -29,7 +28,7 @@ def adapt(
     ),
     judgements: Path | None = option(None, "Judgements of these queries."),
     best_grade: int | None = BEST_GRADE,
-    settings: Any = None,
+    settings: Any = options_of(AdaptationSettings),
     device: shared.Device = None,
     as_json: shared.Json = False,
 ) -> None:

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from bertsmith import __version__
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import verb
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause
 
@@ -38,57 +39,13 @@ SECTIONS = {
     "Inspect": ["attention", "heads", "ablate", "importance", "lens", "probe", "cka", "senses"],
     "System": ["doctor", "convert", "quantize", "export", "verify-resume"],
 }
-# The file of each verb, which has a function of the verb's name.
+# Verbs whose function is in the file of another; the others have a file of their own name.
 HOMES = {
-    "demo": "demo",
-    "tokenizer": "tokenizer",
-    "prepare": "prepare",
-    "check": "check",
-    "label": "label",
-    "learning-curve": "learning_curve",
-    "recipes": "pretrain",
-    "plan": "pretrain",
-    "pretrain": "pretrain",
-    "runs": "runs",
-    "finetune": "finetune",
-    "evaluate": "evaluate",
-    "distill": "distill",
-    "glue": "benchmarks",
-    "squad": "benchmarks",
-    "conll": "benchmarks",
-    "compare": "compare",
-    "predict": "predict",
-    "fill-mask": "fill_mask",
-    "embed": "embed",
-    "follows": "follows",
-    "serve": "serve",
-    "push": "push",
-    "index": "index",
-    "search": "search",
-    "evaluate-search": "evaluate_search",
-    "mine": "mine",
-    "adapt": "adapt",
-    "mcp": "mcp",
-    "attention": "attention",
-    "heads": "heads",
-    "ablate": "ablate",
-    "importance": "importance",
-    "lens": "lens",
-    "probe": "probe",
-    "cka": "cka",
-    "senses": "senses",
-    "doctor": "doctor",
-    "convert": "convert",
-    "quantize": "quantize",
-    "export": "export",
-    "verify-resume": "pretrain",
+    **dict.fromkeys(("recipes", "plan", "verify-resume"), "pretrain"),
+    **dict.fromkeys(("glue", "squad", "conll"), "benchmarks"),
 }
-
-
 # The base of all mistakes in a command line; typer has its own copy of click since 0.2x.
 UsageError: Any = typer.BadParameter.__base__
-
-
 FIRST = os.environ.get("RANK", "0") == "0"  # of several processes the first one speaks
 
 
@@ -115,7 +72,7 @@ class Verbs(TyperGroup):
         """A list for each section."""
         for section, verbs in SECTIONS.items():
             commands = [(name, self.get_command(ctx, name)) for name in verbs]
-            rows = [(name, one.get_short_help_str(limit=66)) for name, one in commands if one]
+            rows = [(name, command.get_short_help_str(limit=66)) for name, command in commands]
             with formatter.section(section):
                 formatter.write_dl(rows)
 
@@ -132,12 +89,13 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help is read as well, and comes twice as fast
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _name in HOMES:
-    _file = import_module(f"bertsmith.cli.{HOMES[_name]}")
+for _name in chain.from_iterable(SECTIONS.values()):
+    _function = _name.replace("-", "_")
+    _file = import_module(f"bertsmith.cli.{HOMES.get(_name, _function)}")
     if hasattr(_file, "app"):  # several verbs under one name
         app.add_typer(_file.app, name=_name)
     else:
-        app.command(_name)(getattr(_file, _name.replace("-", "_")))
+        app.command(_name)(verb(getattr(_file, _function)))
 
 
 def _version(wanted: bool) -> None:

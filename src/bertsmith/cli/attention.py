@@ -7,11 +7,10 @@ import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, flag, option, takes
+from bertsmith.cli.declare import argument, flag, option
 from bertsmith.errors import BertsmithError
 
 
-@takes(shared.LOADING, "loading")
 def attention(
     model: shared.Model,
     text: str | None = argument(None, "A text."),
@@ -33,7 +32,7 @@ def attention(
     view: Literal["text", "lines", "matrix", "heads"] | None = option(
         None, "The view to open with [default: lines; matrix for a long text]."
     ),
-    loading: Any = None,
+    loading: Any = shared.LOADING,
     as_json: shared.Json = False,
 ) -> None:
     """Write a page that shows the attention weights of a text.

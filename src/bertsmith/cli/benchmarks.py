@@ -12,7 +12,7 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.declare import Options, argument, option, takes
+from bertsmith.cli.declare import Options, argument, option
 from bertsmith.cli.finetune import SETTINGS, TrainingProgress
 from bertsmith.data.folders import HOME, benchmark_folder
 from bertsmith.errors import BertsmithError
@@ -39,13 +39,12 @@ TRAINING: Options = {
 }
 
 
-@takes(TRAINING, "training")
 def glue(
     model: shared.Model,
     data: Path | None = DATA,
     task: list[str] | None = option(None, "Only this task; repeatable: sst2, mrpc, ..."),
     as_json: shared.Json = False,
-    training: Any = None,
+    training: Any = TRAINING,
 ) -> None:
     """Fine-tune and score a model on tasks of GLUE."""
     from bertsmith.finetuning.benchmarks import run_glue
@@ -55,13 +54,12 @@ def glue(
     _show(rows, as_json, average=True)
 
 
-@takes(TRAINING, "training")
 def squad(
     model: shared.Model,
     data: Path | None = DATA,
     version: str = option("", "Version of SQuAD: 1.1 or 2.0 [default: all in the folder]."),
     as_json: shared.Json = False,
-    training: Any = None,
+    training: Any = TRAINING,
 ) -> None:
     """Fine-tune and score a model on SQuAD."""
     from bertsmith.finetuning.benchmarks import run_squad
@@ -71,12 +69,11 @@ def squad(
     _show(rows, as_json)
 
 
-@takes(TRAINING, "training")
 def conll(
     model: shared.Model,
     data: Path | None = DATA,
     as_json: shared.Json = False,
-    training: Any = None,
+    training: Any = TRAINING,
 ) -> None:
     """Fine-tune and score a model on tagged words."""
     from bertsmith.finetuning.benchmarks import run_conll

@@ -10,7 +10,7 @@ import typer
 
 from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import option, takes
+from bertsmith.cli.declare import option
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ MOST = 20  # labels that the table shows
 LABELS = {"label", "score", "answers", "tags"}  # roles of columns that a test file may lack
 
 
-@takes(tasks.COLUMNS, "columns")
 def check(
     train: Path = tasks.TRAIN,
     dev: Path | None = option(None, "Development data, compared with the training data."),
@@ -41,7 +40,7 @@ def check(
     device: shared.Device = None,
     label_names: tasks.LabelNames = None,
     as_json: shared.Json = False,
-    columns: Any = None,
+    columns: Any = tasks.COLUMNS,
 ) -> None:
     """Lint data files: labels, duplicates, leaks, lengths and tags.
 

@@ -9,14 +9,13 @@ import typer
 
 from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, takes
+from bertsmith.cli.declare import argument
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
     from bertsmith.analysis.maps import Floats
 
 
-@takes(shared.LOADING, "loading")
 def cka(
     model: shared.Model,
     file: Path = argument(..., "A file of texts."),
@@ -24,7 +23,7 @@ def cka(
     limit: inspection.Limit = 1000,
     seed: inspection.Seed = 0,
     out: inspection.Out = None,
-    loading: Any = None,
+    loading: Any = shared.LOADING,
     as_json: shared.Json = False,
 ) -> None:
     """Compare the states at all depths, of one model or of two.

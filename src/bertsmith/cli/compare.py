@@ -9,12 +9,11 @@ import typer
 
 from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, flag, option, options_of, takes
+from bertsmith.cli.declare import argument, flag, option, options_of
 from bertsmith.errors import BertsmithError
 from bertsmith.settings.comparing import ComparisonSettings
 
 
-@takes(options_of(ComparisonSettings), "own")
 def compare(
     spec: str | None = argument(None, "A spec file, or the name of one that comes with bertsmith."),
     out: Path | None = option(
@@ -24,7 +23,7 @@ def compare(
     changes: list[str] | None = option(
         None, "Change a key of the spec: budget.tokens=1000000.", "--set"
     ),
-    own: Any = None,
+    own: Any = options_of(ComparisonSettings),
     static: bool = flag("--static", "Compare published sizes without training."),
     size: list[str] | None = option(None, "With --static: show this size; repeatable."),
     speed: bool = option(True, "With --static: measure speed on this machine."),

@@ -54,35 +54,33 @@ def options_of(
 
 
 def _with_default(sentence: str, default: Any) -> str:
-    """A sentence with the default value; a switch is off by default, which goes without saying."""
     plain = default is None or default == "" or isinstance(default, bool)
     return sentence if plain else f"{sentence.removesuffix('.')} [default: {default}]."
 
 
-def takes(options: Options, name: str) -> Callable[[Verb], Verb]:
-    """Decorate a verb that gets several options as one dictionary, its parameter `name`.
+def verb(function: Verb) -> Verb:
+    """Let a verb take groups of options: parameters whose default is a table of options.
 
-    In the help they stand where that parameter does.
+    In the help the options of a group stand where its parameter does; the verb gets their values
+    as one dictionary.
     """
-
-    def wrap(verb: Verb) -> Verb:
-        shared = [
-            Parameter(option, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-            for option, (kind, default) in options.items()
+    parameters: list[Parameter] = []
+    groups: dict[str, Options] = {}
+    for parameter in signature(function, eval_str=True).parameters.values():
+        single = {parameter.name: (parameter.annotation, parameter.default)}
+        if isinstance(parameter.default, Mapping):
+            groups[parameter.name] = parameter.default
+        parameters += [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for name, (kind, default) in groups.get(parameter.name, single).items()
         ]
-        parameters: list[Parameter] = []
-        for own in signature(verb, eval_str=True).parameters.values():
-            keyword = own.replace(kind=Parameter.KEYWORD_ONLY)
-            parameters += shared if own.name == name else [keyword]
 
-        @wraps(verb)
-        def call(*args: Any, **keywords: Any) -> None:
-            values = {one.name: getattr(one.default, "default", one.default) for one in parameters}
-            values |= dict(zip(values, args, strict=False)) | keywords
-            verb(**{name: {option: values.pop(option) for option in options}}, **values)
+    @wraps(function)
+    def call(**values: Any) -> None:
+        for name, options in groups.items():
+            values[name] = {option: values.pop(option) for option in options}
+        function(**values)
 
-        call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        call.__annotations__ = {one.name: one.annotation for one in parameters}
-        return call
-
-    return wrap
+    call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {one.name: one.annotation for one in parameters}
+    return call

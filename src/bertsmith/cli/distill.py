@@ -9,7 +9,7 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.declare import argument, option, options_of, takes
+from bertsmith.cli.declare import argument, option, options_of
 from bertsmith.cli.finetune import SETTINGS, TrainingProgress
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole
@@ -19,28 +19,29 @@ if TYPE_CHECKING:
     from bertsmith.distilling import DistillationResult
 
 # Settings of fine-tuning that mean the same here.
-NAMES = (
-    *("learning_rate", "epochs", "batch_size", "max_length", "seed", "warmup", "schedule"),
-    *("optimizer", "matrix_learning_rate", "weight_decay", "layer_decay", "freeze", "patience"),
-    *("keep", "metric", "dtype", "spike", "ema", "parallel", "matryoshka", "budget"),
-)
+TRAINING = {
+    name: SETTINGS[name]
+    for name in (
+        *("learning_rate", "epochs", "batch_size", "max_length", "seed", "warmup", "schedule"),
+        *("optimizer", "matrix_learning_rate", "weight_decay", "layer_decay", "freeze"),
+        *("patience", "keep", "metric", "dtype", "spike", "ema", "parallel", "matryoshka"),
+        "budget",
+    )
+}
 
 
-@takes({name: SETTINGS[name] for name in NAMES}, "training")
-@takes(options_of(DistillationSettings, bounded=False), "own")
-@takes(tasks.COLUMNS, "columns")
 def distill(
     teacher: str = argument(..., "The teacher: a model directory, bertsmith-small, or a hub id."),
     data: str | None = argument(None, "Texts to train on; labels are not needed."),
     out: Path = option(..., "The directory to write the student to."),
-    own: Any = None,
-    training: Any = None,
+    own: Any = options_of(DistillationSettings, bounded=False),
+    training: Any = TRAINING,
     log: shared.Log = None,
     resume: shared.Resume = False,
     overwrite: shared.Overwrite = False,
     device: shared.Device = None,
     as_json: shared.Json = False,
-    columns: Any = None,
+    columns: Any = tasks.COLUMNS,
 ) -> None:
     """Train a smaller or faster student of a model.
 

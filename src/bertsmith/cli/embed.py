@@ -9,15 +9,12 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.declare import option, options_of, takes
+from bertsmith.cli.declare import option, options_of
 from bertsmith.settings.folders import FolderSettings
 
 SHOWN = 10  # texts that are compared on the screen
 
 
-@takes(tasks.COLUMNS, "columns")
-@takes(shared.LOADING, "loading")
-@takes(options_of(FolderSettings), "running")
 def embed(
     model: shared.Model,
     texts: shared.Texts = None,
@@ -41,10 +38,10 @@ def embed(
         "Keep this many elements of each vector, for models trained with --matryoshka.",
         min=1,
     ),
-    loading: Any = None,
-    running: Any = None,
+    loading: Any = shared.LOADING,
+    running: Any = options_of(FolderSettings),
     as_json: shared.Json = False,
-    columns: Any = None,
+    columns: Any = tasks.COLUMNS,
 ) -> None:
     """Compute a vector for each text.
 

@@ -13,7 +13,7 @@ import typer
 
 from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, flag, option, takes
+from bertsmith.cli.declare import argument, flag, option
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from bertsmith.tasks.evaluate import Evaluation
 
 
-@takes(tasks.COLUMNS, "columns")
 def evaluate(
     model: shared.Model,
     files: list[str] = argument(..., "A data file, or several plain-text files.", metavar="FILE"),
@@ -54,7 +53,7 @@ def evaluate(
     device: shared.Device = None,
     dtype: shared.Dtype = None,
     as_json: shared.Json = False,
-    columns: Any = None,
+    columns: Any = tasks.COLUMNS,
 ) -> None:
     """Score a model on a file, or compare it with another.
 

@@ -10,7 +10,7 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.declare import flag, option, options_of, takes
+from bertsmith.cli.declare import flag, option, options_of
 from bertsmith.cli.search import BEST_GRADE, INDEX, MOVED, parse_weights
 from bertsmith.cli.terminal import progress
 from bertsmith.settings.search import SearchSettings
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from bertsmith.search.evaluate import SearchScores
 
 
-@takes(options_of(SearchSettings, "weights", "fusion", "rerank", "rerank_top"), "ranking")
 def evaluate_search(
     index: Path = INDEX,
     queries: Path = option(..., "Queries: BEIR's jsonl, id<tab>text, TREC topics or SMART."),
@@ -28,7 +27,7 @@ def evaluate_search(
     mode: list[str] | None = option(
         None, "Score only keywords, vectors or hybrid; may be repeated. Default: all three."
     ),
-    ranking: Any = None,
+    ranking: Any = options_of(SearchSettings, "weights", "fusion", "rerank", "rerank_top"),
     best_grade: int | None = BEST_GRADE,
     run: Path | None = option(
         None, "Write the ranking of the last mode to this file, in TREC's format."

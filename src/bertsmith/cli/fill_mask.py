@@ -9,22 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.declare import option, takes
+from bertsmith.cli.declare import option
 
 if TYPE_CHECKING:
     from bertsmith.tasks.filling import Guess
 
 
-@takes(tasks.COLUMNS, "columns")
-@takes(shared.LOADING, "loading")
 def fill_mask(
     model: shared.Model,
     texts: shared.Texts = None,
     file: shared.File = None,
     top: int = option(5, "Number of predictions for each mask."),
-    loading: Any = None,
+    loading: Any = shared.LOADING,
     as_json: shared.Json = False,
-    columns: Any = None,
+    columns: Any = tasks.COLUMNS,
 ) -> None:
     """Predict the words at [MASK] or <mask>."""
     lines = shared.read_texts(texts, file, columns)

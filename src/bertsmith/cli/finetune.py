@@ -12,7 +12,7 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.declare import flag, option, options_of, takes
+from bertsmith.cli.declare import flag, option, options_of
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, parse_whole
 from bertsmith.settings.finetuning import FinetuningSettings, TrialSettings
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 SETTINGS = options_of(FinetuningSettings, optional=True)
 
 
-@takes(SETTINGS, "settings")
-@takes(options_of(TrialSettings), "trials")
-@takes(tasks.COLUMNS, "columns")
 def finetune(
     model: shared.Model,
     train: Path = tasks.TRAIN,
@@ -42,15 +39,15 @@ def finetune(
     corrections: Path | None = option(
         None, "Rows to leave out and labels to correct: the decisions of `check --model`."
     ),
-    trials: Any = None,
-    settings: Any = None,
+    trials: Any = options_of(TrialSettings),
+    settings: Any = SETTINGS,
     adapter: bool = flag("--adapter", "Write what LoRA trained as an adapter, in PEFT's layout."),
     log: shared.Log = None,
     resume: shared.Resume = False,
     overwrite: shared.Overwrite = False,
     device: shared.Device = None,
     as_json: shared.Json = False,
-    columns: Any = None,
+    columns: Any = tasks.COLUMNS,
 ) -> None:
     """Fine-tune a model on your data.
 

@@ -7,17 +7,16 @@ from typing import Any
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, option, takes
+from bertsmith.cli.declare import argument, option
 from bertsmith.errors import BertsmithError
 
 
-@takes(shared.LOADING, "loading")
 def follows(
     model: shared.Model,
     first: str | None = argument(None, "A text."),
     second: str | None = argument(None, "The text that may follow it."),
     file: Path | None = option(None, "Read pairs of texts from this file."),
-    loading: Any = None,
+    loading: Any = shared.LOADING,
     as_json: shared.Json = False,
 ) -> None:
     """Print the probability that the second text follows the first.

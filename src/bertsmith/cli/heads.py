@@ -11,20 +11,19 @@ import typer
 
 from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, takes
+from bertsmith.cli.declare import argument
 
 if TYPE_CHECKING:
     from bertsmith.analysis.heads import HeadNumbers
 
 
-@takes(shared.LOADING, "loading")
 def heads(
     model: shared.Model,
     file: Path = argument(..., "A file of texts, or a treebank with dependencies (.conllu)."),
     limit: inspection.Limit = 1000,
     seed: inspection.Seed = 0,
     out: inspection.Out = None,
-    loading: Any = None,
+    loading: Any = shared.LOADING,
     as_json: shared.Json = False,
 ) -> None:
     """Measure what every attention head attends to.

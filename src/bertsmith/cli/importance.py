@@ -9,13 +9,12 @@ import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, option, takes
+from bertsmith.cli.declare import argument, option
 
 if TYPE_CHECKING:
     from bertsmith.analysis.importance import Explained
 
 
-@takes(shared.LOADING, "loading")
 def importance(
     model: shared.Model,
     text: str = argument(..., "A text, or a question."),
@@ -24,7 +23,7 @@ def importance(
     ),
     label: str | None = option(None, "Explain this label. Default: the predicted one."),
     out: inspection.Out = None,
-    loading: Any = None,
+    loading: Any = shared.LOADING,
     as_json: shared.Json = False,
 ) -> None:
     """Show which words a label or an answer depends on.

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, flag, option, options_of, takes
+from bertsmith.cli.declare import argument, flag, option, options_of, verb
 from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError
 from bertsmith.settings.search import IndexSettings
@@ -41,7 +41,7 @@ app = typer.Typer(
 
 
 @app.command("build")
-@takes(options_of(IndexSettings), "settings")
+@verb
 def build(
     folders: list[Path] | None = argument(
         None,
@@ -54,7 +54,7 @@ def build(
         "Model that computes the vectors: a directory, a built-in name or a hub id; "
         "default bertsmith-embed.",
     ),
-    settings: Any = None,
+    settings: Any = options_of(IndexSettings),
     re_embed: bool = flag(
         "--re-embed",
         "Compute all vectors again, with another model, passage size or number format; "

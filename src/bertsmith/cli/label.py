@@ -10,14 +10,12 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.declare import argument, flag, option, options_of, takes
+from bertsmith.cli.declare import argument, flag, option, options_of
 from bertsmith.cli.serve import access, address_of
 from bertsmith.errors import BertsmithError
 from bertsmith.settings.labelling import LabellingSettings
 
 
-@takes(tasks.COLUMNS, "columns")
-@takes(options_of(LabellingSettings), "settings")
 def label(
     data: Path = argument(..., "A file of texts, or of rows that the task reads."),
     out: Path = option(..., "The file of labels, .jsonl; it is made, or continued."),
@@ -26,7 +24,7 @@ def label(
     model: str | None = option(
         None, "An encoder that learns from the labels, or a finished model [bertsmith-embed]."
     ),
-    settings: Any = None,
+    settings: Any = options_of(LabellingSettings),
     count: int | None = option(
         None, "List this many texts to label next instead of opening the page.", "--next", min=1
     ),
@@ -39,7 +37,7 @@ def label(
     ),
     no_browser: bool = flag("--no-browser", "Do not open a browser."),
     as_json: shared.Json = False,
-    columns: Any = None,
+    columns: Any = tasks.COLUMNS,
 ) -> None:
     """Label texts in the browser, with the suggestions of a model.
 

@@ -7,11 +7,10 @@ import typer
 
 from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, flag, option, takes
+from bertsmith.cli.declare import argument, flag, option
 from bertsmith.cli.terminal import progress
 
 
-@takes(tasks.COLUMNS, "columns")
 def learning_curve(
     model: shared.Model,
     data: Path = argument(..., "Labelled data: a file, or a folder whose training file is read."),
@@ -27,7 +26,7 @@ def learning_curve(
     seed: int = option(0, "Seed of folds and of the rows that are learned from."),
     device: shared.Device = None,
     as_json: shared.Json = False,
-    columns: Any = None,
+    columns: Any = tasks.COLUMNS,
 ) -> None:
     """Forecast what more labels will add to a score.
 

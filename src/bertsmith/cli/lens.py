@@ -9,19 +9,18 @@ import typer
 
 from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, option, takes
+from bertsmith.cli.declare import argument, option
 
 if TYPE_CHECKING:
     from bertsmith.analysis.layers import DepthGuess
 
 
-@takes(shared.LOADING, "loading")
 def lens(
     model: shared.Model,
     text: str = argument(..., "A text with [MASK] or <mask> in it."),
     top: int = option(5, "Number of predictions at each depth.", min=1),
     out: inspection.Out = None,
-    loading: Any = None,
+    loading: Any = shared.LOADING,
     as_json: shared.Json = False,
 ) -> None:
     """Show the predictions for a mask at each depth (the logit lens).

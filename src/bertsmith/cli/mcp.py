@@ -7,11 +7,10 @@ from typing import Any
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, option, takes
+from bertsmith.cli.declare import argument, option
 from bertsmith.errors import BertsmithError
 
 
-@takes(shared.LOADING, "loading")
 def mcp(
     indexes: list[Path] = argument(None, "Folders that bertsmith index wrote.", metavar="INDEX..."),
     model: list[str] | None = option(
@@ -23,7 +22,7 @@ def mcp(
         min=0,
         max=65535,
     ),
-    loading: Any = None,
+    loading: Any = shared.LOADING,
 ) -> None:
     """Give assistants tools to search documents and to ask models.
 

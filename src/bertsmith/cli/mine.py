@@ -8,13 +8,12 @@ from typing import Any
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import option, options_of, takes
+from bertsmith.cli.declare import option, options_of
 from bertsmith.cli.search import BEST_GRADE, INDEX, MOVED
 from bertsmith.cli.terminal import progress
 from bertsmith.settings.search import MiningSettings
 
 
-@takes(options_of(MiningSettings), "given")
 def mine(
     index: Path = INDEX,
     queries: Path = option(
@@ -24,7 +23,7 @@ def mine(
         None, "Judgements of the queries; without them, the rows have positives."
     ),
     out: Path = option(..., "Write the rows to this .jsonl file."),
-    given: Any = None,
+    given: Any = options_of(MiningSettings),
     best_grade: int | None = BEST_GRADE,
     model: str | None = MOVED,
     device: shared.Device = None,

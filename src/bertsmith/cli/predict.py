@@ -6,14 +6,12 @@ from typing import Any
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.declare import argument, flag, option, options_of, takes
+from bertsmith.cli.declare import argument, flag, option, options_of
 from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError
 from bertsmith.settings.folders import FolderSettings
 
 
-@takes(tasks.COLUMNS, "columns")
-@takes(options_of(FolderSettings), "running")
 def predict(
     model: shared.Model,
     source: str = argument(..., "A file in any known format, - for standard input, or a text."),
@@ -36,9 +34,9 @@ def predict(
     ),
     device: shared.Device = None,
     dtype: shared.Dtype = None,
-    running: Any = None,
+    running: Any = options_of(FolderSettings),
     as_json: shared.Json = False,
-    columns: Any = None,
+    columns: Any = tasks.COLUMNS,
 ) -> None:
     """Predict labels, tags, answers or scores for a file or a text.
 

@@ -12,7 +12,7 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.declare import argument, option, options_of, takes
+from bertsmith.cli.declare import argument, option, options_of
 from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError
 from bertsmith.settings.corpus import CorpusSettings, EngineSettings
@@ -25,8 +25,6 @@ MANY, SHORT = 20, 64  # documents, and their tokens: such short ones may be para
 UNKNOWN = 0.05  # the share of unknown tokens from which the tokenizer may be the wrong one
 
 
-@takes(options_of(CorpusSettings), "settings")
-@takes(options_of(EngineSettings), "running")
 def prepare(
     files: list[Path] | None = argument(None, shared.TEXT_FILES),
     tokenizer: Path | None = option(None, shared.TOKENIZER_HELP),
@@ -35,8 +33,8 @@ def prepare(
         None, "Add the files to this prepared folder instead, with its tokenizer and settings."
     ),
     check: Path | None = option(None, "Verify the checksums of a prepared folder instead."),
-    settings: Any = None,
-    running: Any = None,
+    settings: Any = options_of(CorpusSettings),
+    running: Any = options_of(EngineSettings),
     as_json: shared.Json = False,
 ) -> None:
     """Tokenize text files into shards for pre-training; resumable."""

@@ -9,7 +9,7 @@ import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, option, takes
+from bertsmith.cli.declare import argument, option
 
 if TYPE_CHECKING:
     from bertsmith.analysis.probes import ProbeScores
@@ -19,7 +19,6 @@ DATA = argument(
 )
 
 
-@takes(shared.LOADING, "loading")
 def probe(
     model: shared.Model,
     train: Path = DATA,
@@ -28,7 +27,7 @@ def probe(
         500, "Use a random sample of at most this many sentences of each file.", min=1
     ),
     seed: inspection.Seed = 0,
-    loading: Any = None,
+    loading: Any = shared.LOADING,
     as_json: shared.Json = False,
 ) -> None:
     """Predict tags from the states at every depth.

@@ -9,7 +9,7 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.declare import option, takes
+from bertsmith.cli.declare import option
 
 if TYPE_CHECKING:
     from bertsmith.reports.quantize import QuantizationProof, Quantized
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 SHOWN = 8  # layers in the table, if none stay in float32
 
 
-@takes(tasks.COLUMNS, "columns")
 def quantize(
     model: shared.Model,
     out: Path = option(..., "The directory to write."),
@@ -33,7 +32,7 @@ def quantize(
     limit: int = option(0, "Compare on a sample of this many examples; 0: all.", min=0),
     overwrite: shared.Overwrite = False,
     as_json: shared.Json = False,
-    columns: Any = None,
+    columns: Any = tasks.COLUMNS,
 ) -> None:
     """Write a model with int8 weights, for fast inference on a CPU.
 

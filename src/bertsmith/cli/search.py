@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, flag, option, options_of, takes
+from bertsmith.cli.declare import argument, flag, option, options_of
 from bertsmith.errors import BertsmithError, printable
 from bertsmith.numbers import real_number
 from bertsmith.settings.search import SearchSettings
@@ -25,14 +25,13 @@ MOVED = option(None, "New location of the index's model, if it was moved.")
 BEST_GRADE = option(None, "The best grade, if lower grades are better: 1 for Cranfield's file.")
 
 
-@takes(options_of(SearchSettings), "ranking")
 def search(
     index: Path = INDEX,
     query: str | None = argument(None, 'Words, "exact phrases" and beginnings of words (begin*).'),
     top: int = option(10, "Number of results.", min=1, max=10_000),
     keywords: bool = flag("--keywords", "Rank by keywords alone."),
     vectors: bool = flag("--vectors", "Rank by vectors alone."),
-    ranking: Any = None,
+    ranking: Any = options_of(SearchSettings),
     answer: str | None = option(
         None, "Extract answers from the passages with this question-answering model."
     ),

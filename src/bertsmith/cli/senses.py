@@ -10,13 +10,12 @@ import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, option, takes
+from bertsmith.cli.declare import argument, option
 
 if TYPE_CHECKING:
     from bertsmith.analysis.senses import Senses
 
 
-@takes(shared.LOADING, "loading")
 def senses(
     model: shared.Model,
     word: str = argument(..., "A word."),
@@ -36,7 +35,7 @@ def senses(
     projector: Path | None = option(
         None, "Write files for TensorBoard's projector to this folder."
     ),
-    loading: Any = None,
+    loading: Any = shared.LOADING,
     as_json: shared.Json = False,
 ) -> None:
     """Group the occurrences of a word by their vectors.

@@ -10,24 +10,21 @@ from typing import Any
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, option, options_of, takes
+from bertsmith.cli.declare import argument, option, options_of
 from bertsmith.errors import BertsmithError
 from bertsmith.settings.serving import LOOPBACK, Listening, ServingSettings
 
 KEY = "BERTSMITH_API_KEY"
 
 
-@takes(options_of(Listening), "listening")
-@takes(options_of(ServingSettings), "limits")
-@takes(shared.LOADING, "loading")
 def serve(
     models: list[str] | None = argument(None, "Models, each as MODEL or NAME=MODEL."),
     config: Path | None = option(
         None, "TOML file with models, aliases, limits and keys; read again on SIGHUP."
     ),
-    listening: Any = None,
-    limits: Any = None,
-    loading: Any = None,
+    listening: Any = options_of(Listening),
+    limits: Any = options_of(ServingSettings),
+    loading: Any = shared.LOADING,
     as_json: shared.Json = False,
 ) -> None:
     """Serve models over HTTP, with a playground.
