@@ -65,17 +65,17 @@ def attention(
     ]
     shown = range(token_numbers[0], token_numbers[-1] + 1) if token_numbers else None
     AttentionPage(tuple(views), shown, view or "").save(out)
-    rows = [
-        {"model": one.name, "tokens": len(one), "layers": len(one.layers), "heads": len(one.heads)}
-        for one in views
+    rows: list[dict[str, Any]] = [
+        {"model": v.name, "tokens": len(v), "layers": len(v.layers), "heads": len(v.heads)}
+        for v in views
     ]
-    result = {"out": str(out), "bytes": out.stat().st_size, "views": rows}
-    shared.output(as_json, [result], lambda: _show(out, rows))
+    size = out.stat().st_size
 
+    def show() -> None:
+        for row in rows:
+            counts = f"{row['layers']} layers, {row['heads']} heads"
+            typer.echo(f"{row['model']}: {row['tokens']:,} tokens, {counts}")
+        how = "read it with numpy.load" if out.suffix == ".npz" else "open it in a browser"
+        typer.echo(f"written to {out}, {size / 1e6:.2f} MB; {how}")
 
-def _show(out: Path, rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        counts = f"{row['layers']} layers, {row['heads']} heads"
-        typer.echo(f"{row['model']}: {row['tokens']:,} tokens, {counts}")
-    how = "read it with numpy.load" if out.suffix == ".npz" else "open it in a browser"
-    typer.echo(f"written to {out}, {out.stat().st_size / 1e6:.2f} MB; {how}")
+    shared.output(as_json, [{"out": str(out), "bytes": size, "views": rows}], show)

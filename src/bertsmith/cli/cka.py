@@ -1,9 +1,8 @@
 """`bertsmith cka`: how similar the states of a model are at different depths, or of two models."""
 
-from __future__ import annotations
-
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -11,9 +10,6 @@ from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
 from bertsmith.cli.declare import argument
 from bertsmith.errors import BertsmithError
-
-if TYPE_CHECKING:
-    from bertsmith.analysis.maps import Floats
 
 
 def cka(
@@ -45,18 +41,15 @@ def cka(
     shared.notes(notes)
     table = alike(berts[0], texts, *berts[1:])
     names = [inspection.model_name(name) for name in models]
-    inspection.present(
-        as_json,
-        ({"depth": depth, "cka": row} for depth, row in enumerate(table.tolist())),
-        lambda: _show(table, names),
-        out,
-        lambda: cka_page(table, names, len(texts), notes),
-    )
+
+    def show() -> None:
+        depths = f"rows: depths of {names[0]}; columns: depths of {names[-1]}"
+        typer.echo(f"{depths}; 0 is the embeddings")
+        rows = [(str(depth), *(f"{value:.2f}" for value in row)) for depth, row in enumerate(table)]
+        tasks.show_table(("", *map(str, range(table.shape[1]))), rows)
+
+    rows = ({"depth": depth, "cka": row} for depth, row in enumerate(table.tolist()))
+    page = partial(cka_page, table, names, len(texts), notes)
+    inspection.present(as_json, rows, show, out, page)
     for bert in berts:
         shared.close(bert)
-
-
-def _show(table: Floats, names: list[str]) -> None:
-    typer.echo(f"rows: depths of {names[0]}; columns: depths of {names[-1]}; 0 is the embeddings")
-    rows = [(str(depth), *(f"{value:.2f}" for value in row)) for depth, row in enumerate(table)]
-    tasks.show_table(("", *map(str, range(table.shape[1]))), rows)

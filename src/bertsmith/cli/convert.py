@@ -1,7 +1,6 @@
 """`bertsmith convert`: any readable layout → a safetensors directory."""
 
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -29,12 +28,13 @@ def convert(
 
     kind = pick_dtype(dtype) if dtype else None
     done = rewrite(model, out, dtype=kind, family=family, overwrite=overwrite)
-    shared.output(as_json, [done], lambda: _show(done))
 
+    def show() -> None:
+        parameters = f"{done['tensors']} tensors, {done['parameters']:,} parameters"
+        typer.echo(f"{done['family']}: {parameters}")
+        typer.echo(f"heads: {', '.join(done['heads']) or 'none'}")
+        typer.echo(f"written to {done['out']} as {done['dtype']}, {done['bytes'] / 2**20:.1f} MiB")
+        typer.echo(f"read back: largest difference {done['largest_difference']:.1e}")
+        shared.notes(done["notes"])
 
-def _show(done: dict[str, Any]) -> None:
-    typer.echo(f"{done['family']}: {done['tensors']} tensors, {done['parameters']:,} parameters")
-    typer.echo(f"heads: {', '.join(done['heads']) or 'none'}")
-    typer.echo(f"written to {done['out']} as {done['dtype']}, {done['bytes'] / 2**20:.1f} MiB")
-    typer.echo(f"read back: largest difference {done['largest_difference']:.1e}")
-    shared.notes(done["notes"])
+    shared.output(as_json, [done], show)

@@ -1,9 +1,7 @@
 """`bertsmith distill`: a teacher → a smaller student, or static vectors."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -14,9 +12,6 @@ from bertsmith.cli.finetune import SETTINGS, TrainingProgress
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole
 from bertsmith.settings.distilling import DistillationSettings
-
-if TYPE_CHECKING:
-    from bertsmith.distilling import DistillationResult
 
 # Settings of fine-tuning that mean the same here.
 TRAINING = {
@@ -65,7 +60,19 @@ def distill(
         **own | {"layers": _layers(own["layers"])},
         **{name: value for name, value in training.items() if value is not None},
     )
-    shared.output(as_json, [result.to_dict()], lambda: _show(result))
+
+    def show() -> None:
+        tasks.show_table(("", "teacher", "student"), result.content["table"])
+        for split, row in (result.content.get("comparison") or {}).items():
+            kept = f"{row['kept']:.1%} kept" if row["kept"] is not None else "not comparable"
+            typer.echo(
+                f"{split} {row['metric']}: student less teacher is {row['difference']:+.4f} "
+                f"(95 %: {row['low']:+.4f} to {row['high']:+.4f}), p = {row['p_value']:.3g}; {kept}"
+            )
+        shared.notes(result.notes)
+        typer.echo(f"student in {result.out}; distill.json has all numbers")
+
+    shared.output(as_json, [result.to_dict()], show)
 
 
 def _layers(text: str | None) -> int | list[int] | None:
@@ -77,16 +84,3 @@ def _layers(text: str | None) -> int | list[int] | None:
     if len(layers) < len(numbers):
         raise BertsmithError(f"--layers must be a number or a list like 0,2,4, not {text[:60]!r}")
     return layers if "," in text else layers[0]
-
-
-def _show(result: DistillationResult) -> None:
-    content = result.content
-    tasks.show_table(("", "teacher", "student"), content["table"])
-    for split, row in (content.get("comparison") or {}).items():
-        kept = f"{row['kept']:.1%} kept" if row["kept"] is not None else "not comparable"
-        typer.echo(
-            f"{split} {row['metric']}: student less teacher is {row['difference']:+.4f} "
-            f"(95 %: {row['low']:+.4f} to {row['high']:+.4f}), p = {row['p_value']:.3g}; {kept}"
-        )
-    shared.notes(result.notes)
-    typer.echo(f"student in {result.out}; distill.json has all numbers")

@@ -1,20 +1,16 @@
 """`bertsmith heads`: statistics of every attention head."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
 from bertsmith.cli.declare import argument
-
-if TYPE_CHECKING:
-    from bertsmith.analysis.heads import HeadNumbers
 
 
 def heads(
@@ -33,7 +29,9 @@ def heads(
     finds. Layers and heads are counted from 0 and written as layer.head.
     """
     inspection.check_out(out)
-    from bertsmith.analysis.heads import measure, parsed, texts
+    import numpy as np
+
+    from bertsmith.analysis.heads import METRICS, measure, parsed, texts
     from bertsmith.analysis.pages import heads_page
     from bertsmith.ledger import Ledger
     from bertsmith.tasks.tagging.conll import read_treebank
@@ -49,38 +47,26 @@ def heads(
         inputs = texts(bert, lines)
     numbers = measure(bert, inputs)
     relations = (
-        {"relation": name} | {key: value for key, value in asdict(one).items() if key != "table"}
-        for name, one in numbers.relations.items()
+        {"relation": name} | {key: value for key, value in asdict(row).items() if key != "table"}
+        for name, row in numbers.relations.items()
     )
-    inspection.present(
-        as_json,
-        chain(numbers.rows(), relations),
-        lambda: _show(numbers),
-        out,
-        lambda: heads_page(numbers, inspection.model_name(model)),
-    )
+
+    def show() -> None:
+        """Show the heads with the highest value of every metric, and the best for each relation."""
+        typer.echo(f"{numbers.inputs:,} inputs, {numbers.tokens:,} tokens; heads as layer.head")
+        rows = []
+        for name, about in METRICS.items():
+            best = [f"{layer}.{head} {value:.2f}" for layer, head, value in numbers.strongest(name)]
+            mean = f"{float(np.nanmean(numbers.metrics[name])):.2f}"
+            rows.append((name, mean, *[*best, "", ""][:3], about))
+        tasks.show_table(("", "mean", "highest", "", "", "meaning"), rows, left=True, gap=3)
+        if numbers.relations:
+            typer.echo()
+            headings = ("relation", "words", "head", "accuracy", "distance", "baseline")
+            table = [(shared.clipped(name, 30), *row) for name, *row in numbers.relation_rows()]
+            tasks.show_table((*headings, "direction"), table, left=True, gap=3)
+
+    page = partial(heads_page, numbers, inspection.model_name(model))
+    inspection.present(as_json, chain(numbers.rows(), relations), show, out, page)
     shared.notes(ledger.lines())
     shared.close(bert)
-
-
-def _show(numbers: HeadNumbers) -> None:
-    """The heads with the highest value of every metric; the best head for each relation."""
-    import numpy as np
-
-    from bertsmith.analysis.heads import METRICS
-
-    typer.echo(f"{numbers.inputs:,} inputs, {numbers.tokens:,} tokens; heads as layer.head")
-    rows = []
-    for name, about in METRICS.items():
-        best = [f"{layer}.{head} {value:.2f}" for layer, head, value in numbers.strongest(name)]
-        mean = f"{float(np.nanmean(numbers.metrics[name])):.2f}"
-        rows.append((name, mean, *[*best, "", ""][:3], about))
-    tasks.show_table(("", "mean", "highest", "", "", "meaning"), rows, left=True, gap=3)
-    if not numbers.relations:
-        return
-    typer.echo()
-    headings = ("relation", "words", "head", "accuracy", "distance", "baseline", "direction")
-    relations = [
-        (shared.clipped(name, 30), *numbers_of) for name, *numbers_of in numbers.relation_rows()
-    ]
-    tasks.show_table(headings, relations, left=True, gap=3)

@@ -1,18 +1,14 @@
 """`bertsmith importance`: which words a label or an answer depends on."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
 from bertsmith.cli.declare import argument, option
-
-if TYPE_CHECKING:
-    from bertsmith.analysis.importance import Explained
 
 
 def importance(
@@ -32,33 +28,25 @@ def importance(
     prediction (for regression, of the number); a negative value means that it opposes it.
     """
     inspection.check_out(out)
+    from rich.text import Text
+
     from bertsmith.analysis.importance import explained
-    from bertsmith.analysis.pages import importance_page
+    from bertsmith.analysis.pages import importance_page, summary
 
     bert = shared.open_model(model, **loading)
     result = explained(bert, text, text_b, label)
     texts = [text] if text_b is None else [text, text_b]
-    inspection.present(
-        as_json,
-        [asdict(result)],
-        lambda: _show(result),
-        out,
-        lambda: importance_page(texts, result, inspection.model_name(model)),
-    )
+
+    def show() -> None:
+        """Show the words with a bar each: solid for the prediction, shaded against it."""
+        console = shared.console()
+        typer.echo(summary(result))
+        largest = max((abs(word.importance) for word in result.words), default=0.0) or 1.0
+        for word in result.words:
+            bar = ("█" if word.importance > 0 else "▒") * round(12 * abs(word.importance) / largest)
+            line = f"{word.importance:+8.3f}  {bar:12}  {shared.clipped(word.text, 40)}"
+            console.print(Text(line), no_wrap=True)
+
+    page = partial(importance_page, texts, result, inspection.model_name(model))
+    inspection.present(as_json, [asdict(result)], show, out, page)
     shared.close(bert)
-
-
-def _show(result: Explained) -> None:
-    """The words in their order with a bar each: solid for the prediction, shaded against it."""
-    from rich.text import Text
-
-    from bertsmith.analysis.pages import summary
-
-    console = shared.console()
-    typer.echo(summary(result))
-    most = max((abs(word.importance) for word in result.words), default=0.0) or 1.0
-    for word in result.words:
-        length = round(12 * abs(word.importance) / most)
-        bar = f"{'█' * length:12}" if word.importance > 0 else f"{'▒' * length:12}"
-        line = f"{word.importance:+8.3f}  {bar}  {shared.clipped(word.text, 40)}"
-        console.print(Text(line), no_wrap=True)

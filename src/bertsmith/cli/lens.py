@@ -1,18 +1,14 @@
 """`bertsmith lens`: the predictions for a mask at each depth."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import typer
 
 from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
 from bertsmith.cli.declare import argument, option
-
-if TYPE_CHECKING:
-    from bertsmith.analysis.layers import DepthGuess
 
 
 def lens(
@@ -30,32 +26,24 @@ def lens(
     """
     inspection.check_out(out)
     from bertsmith.analysis.layers import lens as look
-    from bertsmith.analysis.pages import lens_page
+    from bertsmith.analysis.pages import depth_name, lens_page
 
     bert = shared.open_model(model, **loading)
     guesses = look(bert, text, top)
-    inspection.present(
-        as_json,
-        map(asdict, guesses),
-        lambda: _show(guesses, top),
-        out,
-        lambda: lens_page(text, guesses, inspection.model_name(model)),
-    )
+
+    def show() -> None:
+        masks = sorted({guess.mask for guess in guesses})
+        for mask in masks:
+            if len(masks) > 1:
+                typer.echo(f"mask {mask + 1}")
+            rows = []
+            for guess in guesses:
+                if guess.mask == mask:
+                    pairs = zip(guess.tokens, guess.scores, strict=True)
+                    cells = [f"{shared.clipped(token, 20)} {score:.0%}" for token, score in pairs]
+                    rows.append((depth_name(guess.depth), *cells))
+            tasks.show_table(("depth", *[""] * top), rows, left=True, gap=3)
+
+    page = partial(lens_page, text, guesses, inspection.model_name(model))
+    inspection.present(as_json, map(asdict, guesses), show, out, page)
     shared.close(bert)
-
-
-def _show(guesses: list[DepthGuess], top: int) -> None:
-    """For each mask a line for every depth, the most probable prediction first."""
-    from bertsmith.analysis.pages import depth_name
-
-    masks = sorted({one.mask for one in guesses})
-    for mask in masks:
-        if len(masks) > 1:
-            typer.echo(f"mask {mask + 1}")
-        rows = []
-        for one in guesses:
-            if one.mask == mask:
-                pairs = zip(one.tokens, one.scores, strict=True)
-                cells = [f"{shared.clipped(token, 20)} {score:.0%}" for token, score in pairs]
-                rows.append((depth_name(one.depth), *cells))
-        tasks.show_table(("depth", *[""] * top), rows, left=True, gap=3)

@@ -1,18 +1,13 @@
 """`bertsmith probe`: how well a word's tag can be predicted from its states at each depth."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
 from bertsmith.cli.declare import argument, option
-
-if TYPE_CHECKING:
-    from bertsmith.analysis.probes import ProbeScores
 
 DATA = argument(
     ..., "Words with tags: CoNLL, CoNLL-U (parts of speech), or any other file for tagging."
@@ -48,19 +43,19 @@ def probe(
     result = fit(bert, learn, judge, seed=seed)
     baselines = {"majority": result.majority, "lookup": result.lookup}
     columns = ("depth", "accuracy", "control", "selectivity")
-    rows = ({name: getattr(one, name) for name in columns} | baselines for one in result.scores)
-    shared.output(as_json, rows, lambda: _show(result))
+    rows = ({name: getattr(row, name) for name in columns} | baselines for row in result.scores)
+
+    def show() -> None:
+        typer.echo(
+            f"{len(result.labels)} tags, {result.train:,} training words, {result.test:,} test "
+            f"words; baselines: most frequent tag {result.majority:.1%}, most frequent tag of each "
+            f"word form {result.lookup:.1%}"
+        )
+        typer.echo("depth          accuracy   control   selectivity")
+        for row in result.scores:
+            name = "0 (embeddings)" if row.depth == 0 else str(row.depth)
+            scores = f"{row.accuracy:8.1%} {row.control:9.1%} {row.selectivity:13.1%}"
+            typer.echo(f"{name:14} {scores}")
+
+    shared.output(as_json, rows, show)
     shared.close(bert)
-
-
-def _show(result: ProbeScores) -> None:
-    typer.echo(
-        f"{len(result.labels)} tags, {result.train:,} training words, {result.test:,} test "
-        f"words; baselines: most frequent tag {result.majority:.1%}, most frequent tag of each "
-        f"word form {result.lookup:.1%}"
-    )
-    typer.echo("depth          accuracy   control   selectivity")
-    for one in result.scores:
-        name = "0 (embeddings)" if one.depth == 0 else str(one.depth)
-        numbers = f"{one.accuracy:8.1%} {one.control:9.1%} {one.selectivity:13.1%}"
-        typer.echo(f"{name:14} {numbers}")

@@ -1,18 +1,12 @@
 """`bertsmith runs`: results of pre-training runs, side by side."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
 from bertsmith.cli.declare import argument, option
-
-if TYPE_CHECKING:
-    from bertsmith.pages.runs import RunComparison
 
 
 def runs(
@@ -44,16 +38,16 @@ def runs(
         }
         for number, run in enumerate(compared.runs)
     )
-    shared.output(as_json, rows, lambda: _show(compared, html))
+
+    def show() -> None:
+        differences = compared.differences()
+        if differences:
+            differences.insert(0, ("", []))
+        table = [(label, *values) for label, values in compared.rows() + differences]
+        tasks.show_table(("run", *compared.names), table, fold=True)
+        for line in ["", *tree] if (tree := compared.tree()) else []:
+            typer.echo(line)
+        inspection.written(html)
+
+    shared.output(as_json, rows, show)
     shared.notes(compared.notes)
-
-
-def _show(compared: RunComparison, html: Path | None) -> None:
-    differences = compared.differences()
-    if differences:
-        differences.insert(0, ("", []))
-    rows = [(label, *values) for label, values in compared.rows() + differences]
-    tasks.show_table(("run", *compared.names), rows, fold=True)
-    for line in ["", *tree] if (tree := compared.tree()) else []:
-        typer.echo(line)
-    inspection.written(html)

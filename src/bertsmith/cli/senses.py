@@ -1,19 +1,15 @@
 """`bertsmith senses`: groups of the occurrences of a word."""
 
-from __future__ import annotations
-
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
 from bertsmith.cli.declare import argument, option
-
-if TYPE_CHECKING:
-    from bertsmith.analysis.senses import Senses
 
 
 def senses(
@@ -45,6 +41,8 @@ def senses(
     inspection.check_out(out)
     inspection.check_folder(projector)
     texts = shared.read_texts(None, file)
+    from rich.text import Text
+
     from bertsmith.analysis.pages import senses_page
     from bertsmith.analysis.senses import projector as export
     from bertsmith.analysis.senses import read_pairs, same_sense
@@ -64,37 +62,30 @@ def senses(
         for place, group in zip(result.places, result.groups, strict=True)
     )
     summary = {"depth": result.depth, "cosines": result.alike, "accuracies": accuracies}
-    inspection.present(
-        as_json,
-        chain(occurrences, [summary]),
-        lambda: _show(result, accuracies),
-        out,
-        lambda: senses_page(result, inspection.model_name(model), accuracies),
-    )
+
+    def show() -> None:
+        console = shared.console()
+        count = max(result.groups) + 1
+        apart = f"silhouette score {result.silhouette:.2f}" if count > 1 else "no clear groups"
+        typer.echo(
+            f"{len(result.places):,} occurrences of {result.word!r} at depth {result.depth}, "
+            f"{count} group{'s' * (count > 1)} ({apart})"
+        )
+        for group in range(count):
+            members = result.members(group)
+            words = ", ".join(result.words(group))
+            console.print(Text(f"\n{group + 1}. {len(members):,} occurrences: {words}", "bold"))
+            for number in members[:4]:
+                line = shared.clipped(result.places[number].around(), max(20, console.width - 4))
+                console.print(Text(f"   {line}"), no_wrap=True)
+        depths = "  ".join(f"{value:.2f}" for value in result.alike)
+        typer.echo(f"\nmean cosine of two occurrences at depths 0, 1, ...: {depths}")
+        if accuracies is not None:
+            shown = "  ".join(f"{accuracy:.0%}" for accuracy in accuracies)
+            typer.echo(f"accuracy on the pairs at depths 0, 1, ...: {shown}")
+
+    page = partial(senses_page, result, inspection.model_name(model), accuracies)
+    inspection.present(as_json, chain(occurrences, [summary]), show, out, page)
     if not as_json:
         inspection.written(projector)
     shared.close(bert)
-
-
-def _show(result: Senses, accuracies: list[float] | None) -> None:
-    from rich.text import Text
-
-    console = shared.console()
-    count = max(result.groups) + 1
-    apart = f"silhouette score {result.silhouette:.2f}" if count > 1 else "no clear groups"
-    typer.echo(
-        f"{len(result.places):,} occurrences of {result.word!r} at depth {result.depth}, "
-        f"{count} group{'s' * (count > 1)} ({apart})"
-    )
-    for group in range(count):
-        members = result.members(group)
-        words = ", ".join(result.words(group))
-        console.print(Text(f"\n{group + 1}. {len(members):,} occurrences: {words}", "bold"))
-        for number in members[:4]:
-            line = shared.clipped(result.places[number].around(), max(20, console.width - 4))
-            console.print(Text(f"   {line}"), no_wrap=True)
-    depths = "  ".join(f"{value:.2f}" for value in result.alike)
-    typer.echo(f"\nmean cosine of two occurrences at depths 0, 1, ...: {depths}")
-    if accuracies is not None:
-        shares = "  ".join(f"{share:.0%}" for share in accuracies)
-        typer.echo(f"accuracy on the pairs at depths 0, 1, ...: {shares}")
