@@ -1,21 +1,16 @@
 """`bertsmith adapt`: the model of an index, adapted to its documents without labels."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
 from bertsmith.cli.declare import option, options_of
-from bertsmith.cli.search import BEST_GRADE, INDEX
+from bertsmith.cli.search import BEST_GRADE, INDEX, difference
 from bertsmith.errors import BertsmithError
 from bertsmith.settings.search import AdaptationSettings
-
-if TYPE_CHECKING:
-    from bertsmith.search import Adapted
 
 
 def adapt(
@@ -38,6 +33,7 @@ def adapt(
     sentences are near to their texts. Documents that are held out, or judged queries, are searched
     with the old and the new model. Without a gain in nDCG@10 of hybrid search nothing is written.
     """
+    from bertsmith.search import Index
     from bertsmith.search import adapt as run
     from bertsmith.search.evaluate import read_judgements, read_queries
 
@@ -49,35 +45,31 @@ def adapt(
         result = run(
             index, out, queries=texts, judgements=grades, device=device, say=shared.note, **settings
         )
-    shared.output(as_json, [result.to_dict()], lambda: _show(index, result))
 
-
-def _show(index: Path, result: Adapted) -> None:
-    for proof in result.proofs:
-        typer.echo(f"\n{proof.queries:,} {proof.of}, with 95% bootstrap intervals")
-        rows = []
-        for name, scores in proof.scores.items():
-            low, high = scores["intervals"]["ndcg@10"].values()
-            rows.append((name, f"{scores['ndcg@10']:.4f} ({low:.3f} to {high:.3f})"))
-        tasks.show_table(("", "ndcg@10"), rows, left=True, gap=3)
-        for row in proof.comparisons:
+    def show() -> None:
+        for proof in result.proofs:
+            typer.echo(f"\n{proof.queries:,} {proof.of}, with 95% bootstrap intervals")
+            rows = []
+            for name, scores in proof.scores.items():
+                low, high = scores["intervals"]["ndcg@10"].values()
+                rows.append((name, f"{scores['ndcg@10']:.4f} ({low:.3f} to {high:.3f})"))
+            tasks.show_table(("", "ndcg@10"), rows, left=True, gap=3)
+            for row in proof.comparisons:
+                typer.echo(f"{row['second']} minus {row['first']}: {difference(row)}")
+        typer.echo()
+        if not result.gained:
             typer.echo(
-                f"{row['second']} minus {row['first']}: {row['difference']:+.4f} "
-                f"(95%: {row['low']:+.4f} to {row['high']:+.4f})"
+                "hybrid search does not gain: the model was not written, the index not changed"
             )
-    typer.echo()
-    if not result.gained:
-        typer.echo("hybrid search does not gain: the model was not written, the index not changed")
-        return
-    typer.echo(f"hybrid search gains: the adapted model is in {result.out}")
-    if result.replaced:
-        typer.echo("the index uses it now")
-        return
-    typer.echo(f"use it with: bertsmith index --out {index} --model {result.out} --re-embed")
-    from bertsmith.search import Index
+            return
+        typer.echo(f"hybrid search gains: the adapted model is in {result.out}")
+        if result.replaced:
+            typer.echo("the index uses it now")
+            return
+        typer.echo(f"use it with: bertsmith index --out {index} --model {result.out} --re-embed")
+        with Index.open(index) as opened:
+            keywords, vectors = opened.weights
+        weights = f"--weights {keywords:g},{vectors:g}"
+        typer.echo(f"and search with the weights of this comparison: {weights}")
 
-    with Index.open(index) as opened:
-        keywords, vectors = opened.weights
-    typer.echo(
-        f"and search with the weights of this comparison: --weights {keywords:g},{vectors:g}"
-    )
+    shared.output(as_json, [result.to_dict()], show)

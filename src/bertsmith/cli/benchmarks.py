@@ -49,7 +49,7 @@ def glue(
     """Fine-tune and score a model on tasks of GLUE."""
     from bertsmith.finetuning.benchmarks import run_glue
 
-    folder = _folder(data, "glue")
+    folder = data or benchmark_folder("glue", "give the folder")
     rows = run_glue(model, folder, task or (), watch=SeedProgress(), **training)
     _show(rows, as_json, average=True)
 
@@ -64,9 +64,8 @@ def squad(
     """Fine-tune and score a model on SQuAD."""
     from bertsmith.finetuning.benchmarks import run_squad
 
-    folder = _folder(data, "squad")
-    rows = run_squad(model, folder, version=version, watch=SeedProgress(), **training)
-    _show(rows, as_json)
+    folder = data or benchmark_folder("squad", "give the folder")
+    _show(run_squad(model, folder, version=version, watch=SeedProgress(), **training), as_json)
 
 
 def conll(
@@ -78,13 +77,8 @@ def conll(
     """Fine-tune and score a model on tagged words."""
     from bertsmith.finetuning.benchmarks import run_conll
 
-    folder = _folder(data, "conll")
+    folder = data or benchmark_folder("conll", "give the folder")
     _show(run_conll(model, folder, watch=SeedProgress(), **training), as_json)
-
-
-def _folder(data: Path | None, name: str) -> Path:
-    """The folder on the command line, by default that of the benchmark in the environment's."""
-    return benchmark_folder(name, "give the folder") if data is None else data
 
 
 class SeedProgress(TrainingProgress):
@@ -121,27 +115,27 @@ def _show(rows: Iterator[BenchmarkRow], as_json: bool, average: bool = False) ->
         raise BertsmithError("; ".join(f"{row.task}: {row.note}" for row in results))
     means = by_task(results)
     absent = [row.task for row in results if not row.scores]
-    if not as_json:
-        _show_table(results)
-    if average and len(means) > 1:
-        mean = fmean(means.values())
-        if as_json:
+    mean = fmean(means.values())
+    averaged = average and len(means) > 1
+    if as_json:
+        if averaged:
             shared.print_json([{"mean": mean, "tasks": list(means), "without": absent}])
-        else:
-            without = f", without {', '.join(absent)}" if absent else ""
-            typer.echo(f"mean of {len(means)} tasks{without}: {mean:.4f}")
-    if not as_json:
-        shared.notes(f"{row.task}: {row.note}" for row in results if row.note)
+        return
+    _show_table(results)
+    if averaged:
+        without = f", without {', '.join(absent)}" if absent else ""
+        typer.echo(f"mean of {len(means)} tasks{without}: {mean:.4f}")
+    shared.notes(f"{row.task}: {row.note}" for row in results if row.note)
 
 
 def _show_table(rows: Sequence[BenchmarkRow]) -> None:
     """A line for each score; over several seeds its median first."""
-    scores = [(row, name, one) for row in rows for name, one in row.scores.items()]
-    several = any(one.count > 1 for _, _, one in scores)
+    scores = [(row, name, score) for row in rows for name, score in row.scores.items()]
+    several = any(score.count > 1 for _, _, score in scores)
     over_seeds = ("median", "mean", "deviation", "95 %") if several else ("value",)
     table = []
-    for row, name, one in scores:
-        spread = (f"± {one.deviation:.4f}", one.interval)
-        values = (one.median, one.mean, *spread) if several else (one.mean,)
+    for row, name, score in scores:
+        spread = (f"± {score.deviation:.4f}", score.interval)
+        values = (score.median, score.mean, *spread) if several else (score.mean,)
         table.append((row.task, name, *values, row.train, row.scored))
     tasks.show_table(("task", "score", *over_seeds, "trained on", "scored on"), table)

@@ -1,23 +1,17 @@
 """`bertsmith evaluate-search`: score an index on queries with judgements."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
 from bertsmith.cli.declare import flag, option, options_of
-from bertsmith.cli.search import BEST_GRADE, INDEX, MOVED, parse_weights
+from bertsmith.cli.search import BEST_GRADE, INDEX, MOVED, difference, parse_weights
 from bertsmith.cli.terminal import progress
 from bertsmith.settings.search import SearchSettings
-
-if TYPE_CHECKING:
-    from bertsmith.search import LearnedWeights
-    from bertsmith.search.evaluate import SearchScores
 
 
 def evaluate_search(
@@ -69,7 +63,7 @@ def evaluate_search(
             raise BertsmithError(f"{index}: was built without vectors: no weights to learn")
         modes = mode or (["keywords", "vectors", "hybrid"] if with_vectors else ["keywords"])
         ranking["rerank"] = opened.reranker(ranking["rerank"] or None)
-        results: list[SearchScores] = []
+        results = []
         for name in dict.fromkeys(modes):
             with progress(name) as show:
                 report = partial(show, name)
@@ -85,45 +79,37 @@ def evaluate_search(
     *others, last = results
     comparisons = []
     if last.mode == "hybrid":
-        comparisons = [scoring.compare(one, last, draws=draws) for one in others]
+        comparisons = [scoring.compare(other, last, draws=draws) for other in others]
     if run is not None:
         scoring.write_run(run, last)
     count = len(last.queries)
     if missing := len(grades) - count:
         shared.note(f"judged queries that are not among the queries, not scored: {missing:,}")
-    scores = [one.to_dict(per_query) for one in results]
+    scores = [result.to_dict(per_query) for result in results]
     row = {"queries": count, "modes": scores, "comparisons": comparisons}
     row |= {"weights": learned.to_dict()} if learned else {}
-    shared.output(as_json, [row], lambda: _show(results, comparisons, learned))
 
-
-def _show(
-    results: list[SearchScores], comparisons: list[dict[str, Any]], learned: LearnedWeights | None
-) -> None:
-    from bertsmith.search.evaluate import METRICS
-
-    rows = []
-    for one in results:
-        cells = [
-            f"{value:.4f} ({one.intervals[name]['low']:.3f} to {one.intervals[name]['high']:.3f})"
-            for name, value in one.means.items()
-        ]
-        rows.append((one.mode, *cells))
-    tasks.show_table(("", *METRICS), rows, left=True, gap=3)
-    typer.echo(f"queries: {len(results[0].queries):,}; in brackets 95% bootstrap intervals")
-    for row in comparisons:
-        typer.echo(
-            f"{row['second']} minus {row['first']}: {row['difference']:+.4f} {row['metric']} "
-            f"(95%: {row['low']:+.4f} to {row['high']:+.4f}), p = {row['p_value']:.3g}"
+    def show() -> None:
+        rows = []
+        for result in results:
+            cells = []
+            for name, value in result.means.items():
+                low, high = result.intervals[name]["low"], result.intervals[name]["high"]
+                cells.append(f"{value:.4f} ({low:.3f} to {high:.3f})")
+            rows.append((result.mode, *cells))
+        tasks.show_table(("", *scoring.METRICS), rows, left=True, gap=3)
+        typer.echo(f"queries: {count:,}; in brackets 95% bootstrap intervals")
+        for pair in comparisons:
+            gain = difference(pair, pair["metric"])
+            typer.echo(f"{pair['second']} minus {pair['first']}: {gain}, p = {pair['p_value']:.3g}")
+        if learned is None:
+            return
+        best, former = (
+            ",".join(f"{weight:g}" for weight in pair) for pair in (learned.weights, learned.former)
         )
-    if learned is None:
-        return
-    best, former = (
-        ",".join(f"{weight:g}" for weight in pair) for pair in (learned.weights, learned.former)
-    )
-    typer.echo(
-        f"weights {best} instead of {former}: {learned.difference:+.4f} ndcg@10, cross-validated "
-        f"(95%: {learned.low:+.4f} to {learned.high:+.4f})"
-    )
-    gain = f"the index uses {best} from now on" if learned.gained else f"no gain: {former} is kept"
-    typer.echo(gain)
+        gain = difference(vars(learned), "ndcg@10, cross-validated")
+        typer.echo(f"weights {best} instead of {former}: {gain}")
+        kept = f"no gain: {former} is kept"
+        typer.echo(f"the index uses {best} from now on" if learned.gained else kept)
+
+    shared.output(as_json, [row], show)

@@ -1,7 +1,5 @@
 """`bertsmith push`: a model → a repository of the Hugging Face hub."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -12,7 +12,7 @@ from bertsmith.cli import tasks
 from bertsmith.cli.declare import option
 
 if TYPE_CHECKING:
-    from bertsmith.reports.quantize import QuantizationProof, Quantized
+    from bertsmith.reports.quantize import QuantizationProof
 
 SHOWN = 8  # layers in the table, if none stay in float32
 
@@ -45,24 +45,21 @@ def quantize(
     result = write(
         model, out, data=data, at_most=at_most, limit=limit, overwrite=overwrite, **reading
     )
-    shared.output(as_json, [result.to_dict()], lambda: _show(result))
 
+    def show() -> None:
+        before, after = result.megabytes
+        typer.echo(f"written to {result.out}: {before:.1f} MB in float32, {after:.1f} MB in int8")
+        layers = result.layers[: max(SHOWN, len(result.float32))]
+        rows = [(layer.layer, f"{layer.error:.2%}", layer.dtype) for layer in layers]
+        tasks.show_table(("layer", "error in int8", "dtype"), rows, left=True)
+        if more := len(result.layers) - len(layers):
+            typer.echo(f"{more} more layers, all int8, have smaller errors")
+        if result.proof is None:
+            shared.note("not compared with float32; --data FILE does it")
+        else:
+            _show_proof(result.proof)
 
-def _show(result: Quantized) -> None:
-    from rich.table import Table
-
-    before, after = result.megabytes
-    typer.echo(f"written to {result.out}: {before:.1f} MB in float32, {after:.1f} MB in int8")
-    table = Table("layer", "error in int8", "dtype", box=None)
-    for layer in result.layers[: max(SHOWN, len(result.float32))]:
-        table.add_row(layer.layer, f"{layer.error:.2%}", layer.dtype)
-    shared.console().print(table)
-    if more := len(result.layers) - table.row_count:
-        typer.echo(f"{more} more layers, all int8, have smaller errors")
-    if result.proof is None:
-        shared.note("not compared with float32; --data FILE does it")
-    else:
-        _show_proof(result.proof)
+    shared.output(as_json, [result.to_dict()], show)
 
 
 def _show_proof(proof: QuantizationProof) -> None:

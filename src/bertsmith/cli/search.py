@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +73,6 @@ def search(
 
 
 def _serve(index: Path, port: int, **loading: str | None) -> None:
-    """Serve the search page on this machine until Ctrl-C."""
     import webbrowser
 
     from bertsmith.search import Index
@@ -99,13 +98,19 @@ def parse_weights(text: str | None) -> tuple[float, float] | None:
     return first, second
 
 
+def difference(row: Mapping[str, Any], metric: str = "") -> str:
+    """The difference of two scores with its 95% interval."""
+    gain = f"{row['difference']:+.4f}{metric and f' {metric}'}"
+    return f"{gain} (95%: {row['low']:+.4f} to {row['high']:+.4f})"
+
+
 def scale_of(mode: str, weights: tuple[float, float], fusion: str) -> str:
     """What the score of a hit is."""
-    first, second = (f"{weight:g}" for weight in weights)
     if mode == "keywords":
         return "BM25 of the query's words; higher is better"
     if mode == "vectors":
         return "cosine similarity of query and passage, at most 1"
+    first, second = (f"{weight:g}" for weight in weights)
     if fusion == "rrf":
         return f"{first} / (60 + rank by keywords) + {second} / (60 + rank by vectors)"
     return f"{first} × BM25 + {second} × cosine similarity, each scaled to 0–1 within this search"
@@ -115,11 +120,9 @@ def show(hits: list[Hit], scale: str, extracted: Sequence[FoundAnswer] = ()) -> 
     """Print answers, then hits with the words that match in bold, and what their scores are."""
     from rich.text import Text
 
-    for found in extracted:
-        place = printable(_near(found))
-        text = _one_line(found.text).strip()
-        typer.echo(f"answer: {text}  (confidence {found.score:.2f}, {place})")
-
+    for span in extracted:
+        text, place = _one_line(span.text).strip(), printable(_near(span))
+        typer.echo(f"answer: {text}  (confidence {span.score:.2f}, {place})")
     console = shared.console()
     if not hits:
         typer.echo("nothing matches")
