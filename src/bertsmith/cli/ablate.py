@@ -83,7 +83,7 @@ def ablate(
 
 
 class Bench(NamedTuple):
-    """What a model is measured on: its loss or scores, its inputs, a cost, and a loss."""
+    """How a model is measured: by its loss or scores, a cost, and a loss with a gradient."""
 
     numbers: Callable[[LoadedModel], dict[str, float]]  # the loss, or scores
     windows: Callable[[], Sequence[Window]]
@@ -150,6 +150,7 @@ def _ranked(
     from bertsmith.analysis.maps import head_counts
     from bertsmith.analysis.pruning import least, pruned, zeroed
     from bertsmith.folders import replace_directory
+    from bertsmith.train.flops import parameters_of
 
     counts = head_counts(bert)
     if alone:
@@ -165,21 +166,15 @@ def _ranked(
         ]
         return {"rows": sorted(rows, key=lambda row: -row["importance"])}
     removed = least(table, prune(sum(counts)), counts)
-    before, size = bench.numbers(bert), _size(bert)
-    smaller = bert
+    before, size = bench.numbers(bert), parameters_of(bert.model)
     if keep_shapes:
         zeroed(bert, removed)
+        smaller = bert
     else:
         smaller = pruned(bert, removed)
     replace_directory(out, smaller.save, overwrite)
-    return {
-        "heads": removed,
-        "layers": [],
-        "with": before,
-        "without": bench.numbers(smaller),
-        "out": str(out),
-        "parameters": [size, _size(smaller)],
-    }
+    result = {"heads": removed, "layers": [], "with": before, "without": bench.numbers(smaller)}
+    return result | {"out": str(out), "parameters": [size, parameters_of(smaller.model)]}
 
 
 def parse_heads(text: str, counts: list[int]) -> list[tuple[int, int]]:
@@ -201,17 +196,13 @@ def parse_heads(text: str, counts: list[int]) -> list[tuple[int, int]]:
 
 def _count(text: str) -> Callable[[int], int]:
     """A number of heads, or a percentage of all, as a function of how many there are."""
-    share, percent, rest = text.strip().partition("%")
-    number = parse_whole(share)
+    digits, percent, rest = text.strip().partition("%")
+    number = parse_whole(digits)
     if number is None or number < 0 or rest or (percent and number > 100):
         raise BertsmithError(
             f"--prune: {text[:40]!r} is not a number of heads, nor a share such as 25%"
         )
     return lambda total: round(total * number / 100) if percent else number
-
-
-def _size(bert: LoadedModel) -> int:
-    return sum(parameter.numel() for parameter in bert.model.parameters())
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -71,7 +71,6 @@ def check(
 
 
 def _wrong(model: str, train: Dataset[Any], device: str | None) -> WrongLabels | None:
-    """Labels that are probably wrong, where there are labels with names and enough of them."""
     from bertsmith.label.errors import find_wrong_labels
 
     try:
@@ -107,7 +106,6 @@ def _read(
 
 
 def _plain(report: CheckReport) -> dict[str, Any]:
-    """The report for machines."""
     splits = {
         name: {
             "file": str(dataset.path),
@@ -122,13 +120,13 @@ def _plain(report: CheckReport) -> dict[str, Any]:
         }
         for name, dataset in report.splits.items()
     }
-    train = report.splits["train"]
     findings = [
         {**asdict(finding), "where": [str(place) for place in finding.where]}
         for finding in report.findings
     ]
-    guessed = train.guessed or None
-    return {"task": train.task, "guessed": guessed, "splits": splits, "findings": findings}
+    train = report.splits["train"]
+    about = {"task": train.task, "guessed": train.guessed or None}
+    return about | {"splits": splits, "findings": findings}
 
 
 def _show(report: CheckReport, wrong: WrongLabels | None) -> None:
@@ -136,8 +134,7 @@ def _show(report: CheckReport, wrong: WrongLabels | None) -> None:
     from rich.text import Text
 
     console = shared.console()
-    train = report.splits["train"]
-    for line in tasks.understood(train):
+    for line in tasks.understood(report.splits["train"]):
         typer.echo(line)
     unit = next(iter(report.lengths.values())).unit
     rows = []
@@ -165,26 +162,20 @@ def _show(report: CheckReport, wrong: WrongLabels | None) -> None:
 
 
 def _show_wrong(wrong: WrongLabels) -> None:
-    """The labels that are the least probable, in a table."""
     typer.echo(f"labels that are probably wrong: {len(wrong.suspects):,} of {wrong.labels:,}")
     rows = [
         (
-            one.example.where.number,
-            shared.clipped(" ".join(one.example.texts), 60),
-            shared.clipped(", ".join(one.words) or str(row["label"]), 40),
-            "" if one.words else shared.clipped(str(row["suggestion"]), 30),
-            f"{one.confidence:.2f}",
+            suspect.example.where.number,
+            shared.clipped(" ".join(suspect.example.texts), 60),
+            shared.clipped(", ".join(suspect.words) or str(row["label"]), 40),
+            "" if suspect.words else shared.clipped(str(row["suggestion"]), 30),
+            f"{suspect.confidence:.2f}",
         )
-        for one, row in zip(wrong.suspects[:MOST], wrong.rows(), strict=False)
+        for suspect, row in zip(wrong.suspects[:MOST], wrong.rows(), strict=False)
     ]
     if rows:
-        heads = (
-            wrong.suspects[0].example.where.unit,
-            "text",
-            "label",
-            "likelier",
-            "probability of the label",
-        )
+        unit = wrong.suspects[0].example.where.unit
+        heads = (unit, "text", "label", "likelier", "probability of the label")
         tasks.show_table(heads, rows, left=True)
     if len(wrong.suspects) > MOST:
         typer.echo(f"and {len(wrong.suspects) - MOST:,} more; --report writes a page with all")
@@ -198,11 +189,10 @@ def _places(finding: Finding) -> str:
 
 
 def _show_labels(report: CheckReport) -> None:
-    """The number of examples of each label in each split."""
-    names = list(dict.fromkeys(label for counts in report.counts.values() for label in counts))
+    counts = report.counts.values()
+    names = list(dict.fromkeys(label for split in counts for label in split))
     if not names:
         return
-    counts = report.counts.values()
     rows = [
         (shared.clipped(label, 40), *(f"{split.get(label, 0):,}" for split in counts))
         for label in names[:MOST]

@@ -50,55 +50,40 @@ def compare(
 
         shared.print_list({name: load_spec(name).about for name in spec_names()}, 24, as_json)
     elif print_spec is not None:
-        _print(print_spec, as_json)
+        from bertsmith.compare.spec import SPECS, load_spec, spec_names
+
+        template = load_spec(print_spec)
+        file = SPECS / f"{print_spec}.toml"
+        text = file.read_text("utf-8") if print_spec in spec_names() else template.toml()
+        rows = [template.model_dump()]
+        shared.output(as_json, rows, lambda: typer.echo(text, nl=False))
     elif static:
-        _static(size or [], speed, html, device, as_json, int8)
+        _static(size or [], speed, html, device or "cpu", as_json, int8)
     else:
         assert spec is not None
         if out is None:
             raise BertsmithError("compare needs --out FOLDER for its parts and its report")
-        keys = {"corpus": data, "device": device}
-        _run(spec, out, changes or [], keys, own, as_json)
-
-
-def _print(name: str, as_json: bool) -> None:
-    from bertsmith.compare.spec import SPECS, load_spec, spec_names
-
-    spec = load_spec(name)
-    text = (SPECS / f"{name}.toml").read_text("utf-8") if name in spec_names() else spec.toml()
-    shared.output(as_json, [spec.model_dump()], lambda: typer.echo(text, nl=False))
+        _run(spec, out, changes or [], {"corpus": data, "device": device}, own, as_json)
 
 
 def _static(
-    sizes: list[str],
-    speed: bool,
-    html: Path | None,
-    device: str | None,
-    as_json: bool,
-    int8: bool,
+    sizes: list[str], speed: bool, html: Path | None, device: str, as_json: bool, int8: bool
 ) -> None:
     inspection.check_out(html)
-    from bertsmith.compare.static import (
-        HEADINGS,
-        compare_presets,
-        count_preset,
-        static_page,
-        static_rows,
-    )
+    from bertsmith.compare import static
     from bertsmith.files import write_text
 
     for name in sizes:
-        count_preset(name)  # unknown ones are found before anything is measured
-    device = device or "cpu"
+        static.count_preset(name)  # unknown ones are found before anything is measured
     rows = []
-    for counts in compare_presets(sizes, speed=speed, device=device, int8=int8):
+    for counts in static.compare_presets(sizes, speed=speed, device=device, int8=int8):
         rows.append(counts)
         if as_json:
             shared.print_json([asdict(counts)])
     if not as_json:
-        tasks.show_table(HEADINGS, static_rows(rows))
+        tasks.show_table(static.HEADINGS, static.static_rows(rows))
     if html is not None:
-        write_text(html, static_page(rows, device))
+        write_text(html, static.static_page(rows, device))
         if not as_json:
             inspection.written(html)
 
@@ -120,12 +105,12 @@ def _run(
     spec = load_spec(name, changes)
     with shared.interruptible(f"the same command continues {out}"):
         results = run(spec, out, say=partial(typer.echo, err=True), **own)
-    shared.output(as_json, [results], lambda: _show(results, out))
 
+    def show() -> None:
+        for line in results["summary"]:
+            typer.echo(line)
+        if missing := len(results["missing"]):
+            shared.note(f"{missing} parts are missing: results are of finished ones")
+        typer.echo(f"report in {out / 'report.html'}, numbers in {out / 'results.json'}")
 
-def _show(results: dict[str, Any], out: Path) -> None:
-    for line in results["summary"]:
-        typer.echo(line)
-    if results["missing"]:
-        shared.note(f"{len(results['missing'])} parts are missing: results are of finished ones")
-    typer.echo(f"report in {out / 'report.html'}, numbers in {out / 'results.json'}")
+    shared.output(as_json, [results], show)

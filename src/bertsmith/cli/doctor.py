@@ -1,9 +1,8 @@
 """`bertsmith doctor`: versions, extras, kernels and speed of this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import typer
@@ -32,13 +31,22 @@ def doctor(as_json: shared.Json = False) -> None:
     import warnings
 
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
     waiting = Console(stderr=True).status("measuring the speed of this machine")
     with warnings.catch_warnings(), waiting:
         # Of bfloat16 on a CPU without units for it: a page of C++ frames.
         warnings.filterwarnings("ignore", message="mkldnn_matmul failed")
         report = examine()
-    shared.output(as_json, [report], lambda: _show(report))
+
+    def show() -> None:
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for name, text in _facts(report):
+            table.add_row(name, Text(text))
+        shared.console().print(table, markup=False)
+
+    shared.output(as_json, [report], show)
     if not report["kernels_agree"]:
         shared.note("attention kernels disagree on this machine: please report it")
         raise typer.Exit(1)
@@ -47,7 +55,7 @@ def doctor(as_json: shared.Json = False) -> None:
 def examine() -> dict[str, Any]:
     """Versions, extras, devices, kernels and speeds of this machine."""
     import platform
-    from importlib.util import find_spec
+    from importlib.metadata import version
 
     import torch
 
@@ -62,7 +70,7 @@ def examine() -> dict[str, Any]:
         "bertsmith": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "libraries": {name: _version(name) for name in LIBRARIES},
+        "libraries": {name: version(name) if find_spec(name) else None for name in LIBRARIES},
         "extras": {
             extra: all(find_spec(name) for name in names) for extra, names in EXTRAS.items()
         },
@@ -79,15 +87,6 @@ def examine() -> dict[str, Any]:
         "tokens_per_second": speeds,
         "fastest_dtype": {device: _fastest(speeds[device]) for device in devices},
     }
-
-
-def _version(name: str) -> str | None:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def _kernels(device: str) -> dict[str, str]:
@@ -144,7 +143,6 @@ def _bfloat16_speedup(device: str) -> float:
 def _compiler(cuda: bool) -> str | None:
     """What torch.compile makes its kernels with, if it is here."""
     import shutil
-    from importlib.util import find_spec
 
     if cuda:
         return "triton" if find_spec("triton") else None
@@ -161,9 +159,8 @@ def _speed(device: str) -> dict[str, int]:
     from bertsmith.cpu import to_int8
     from bertsmith.train import load_recipe, plan
 
-    model = create("bert-base-uncased", heads=[], num_hidden_layers=1, vocab_size=1000).model.to(
-        device
-    )
+    checkpoint = create("bert-base-uncased", heads=[], num_hidden_layers=1, vocab_size=1000)
+    model = checkpoint.model.to(device)
     batch = Batch.of([[5] * 128] * 8).to(device)
     speeds = {}
     for dtype in (torch.float32, torch.bfloat16):
@@ -178,26 +175,14 @@ def _speed(device: str) -> dict[str, int]:
             speeds["reading, int8"] = round(len(batch.ids) / best / 12)
         except BertsmithError:
             pass  # the list of extras says what is missing
-    speeds["pre-training, tiny-bert"] = round(
-        plan(load_recipe("tiny-bert"), 8000, device)["tokens_per_second"]
-    )
-    return speeds
+    training = plan(load_recipe("tiny-bert"), 8000, device)["tokens_per_second"]
+    return speeds | {"pre-training, tiny-bert": round(training)}
 
 
 def _fastest(speeds: dict[str, int]) -> str:
     """The data type in which a model reads the most tokens a second."""
     reading = {job: speed for job, speed in speeds.items() if job.startswith("reading")}
     return max(reading, key=lambda job: reading[job]).removeprefix("reading, ")
-
-
-def _show(report: dict[str, Any]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for name, text in _facts(report):
-        table.add_row(name, Text(text))
-    shared.console().print(table, markup=False)
 
 
 def _facts(report: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -136,7 +136,6 @@ def _is_for_masked_lm(bert: Bert, file: str, columns: Any) -> bool:
 def _masked_lm(
     names: Sequence[str], files: list[str], models: Iterable[Bert], pseudo: bool, as_json: bool
 ) -> None:
-    """Score masked LM on texts."""
     from bertsmith.tasks.masked_lm import read_texts, score_masked_lm
 
     scores, vocabularies = [], []
@@ -145,12 +144,10 @@ def _masked_lm(
         scores.append(score_masked_lm(bert, texts, pseudo=pseudo))
         vocabularies.append(bert.tokenizer.vocabulary())
         shared.close(bert)
-    rows = [{"model": name, "scores": one} for name, one in zip(names, scores, strict=True)]
-    shared.output(
-        as_json,
-        [{"file": ", ".join(files), "task": "masked_lm", "models": rows}],
-        lambda: tasks.show_scores(dict(zip(_headings(names), scores, strict=True))),
-    )
+    rows = [{"model": name, "scores": row} for name, row in zip(names, scores, strict=True)]
+    result = {"file": ", ".join(files), "task": "masked_lm", "models": rows}
+    table = dict(zip(_headings(names), scores, strict=True))
+    shared.output(as_json, [result], lambda: tasks.show_scores(table))
     if vocabularies[0] != vocabularies[-1]:
         shared.note("the vocabularies differ: scores are per token, and not comparable")
 
@@ -162,9 +159,8 @@ def _show(
     report: Path | None,
 ) -> None:
     headings = _headings(names)
-    tasks.show_scores(
-        {heading: one.scores for heading, one in zip(headings, evaluations, strict=True)}
-    )
+    scores = [evaluation.scores for evaluation in evaluations]
+    tasks.show_scores(dict(zip(headings, scores, strict=True)))
     if comparison := result.get("comparison"):
         line = _verdict(headings, **comparison)
     else:

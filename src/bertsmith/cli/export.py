@@ -64,25 +64,20 @@ def export(
     for message, applies in mistakes.items():
         if applies:
             raise BertsmithError(message)
-    page: dict[str, Any] = {
-        "dtype": dtype or "int8",
-        "name": Path(model).resolve().name,
-        "examples": example or [],
-    }
+    page: dict[str, Any] = {"dtype": dtype or "int8", "examples": example or []}
+    page["name"] = Path(model).resolve().name
     if html is not None and is_run:
         from bertsmith.explorer import MEGABYTES, film
 
-        page["megabytes"] = MEGABYTES if megabytes is None else megabytes
-        summary = film(model, html, **page)
-        shared.output(as_json, [summary], lambda: _show(summary))
-        return
-    bert = shared.open_model(model, "cpu", "float32", family)
-    if html is not None:
-        summary = bert.explorer(html, **page)
+        most = MEGABYTES if megabytes is None else megabytes
+        summary = film(model, html, megabytes=most, **page)
+    elif html is not None:
+        summary = shared.open_model(model, "cpu", "float32", family).explorer(html, **page)
     else:
         from bertsmith.checkpoint import export_model
 
         assert onnx is not None
+        bert = shared.open_model(model, "cpu", "float32", family)
         summary = export_model(
             onnx,
             bert.checkpoint,

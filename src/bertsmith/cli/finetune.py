@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from bertsmith.finetuning import FinetuningResult
     from bertsmith.tasks.splits import Splits
 
-
 SETTINGS = options_of(FinetuningSettings, optional=True)
 
 
@@ -74,16 +73,14 @@ def finetune(
     )
     swept = bool(trials["sweep"] or trials["sweep_rates"] or trials["sweep_epochs"])
     progress = TrainingProgress(_introduction(model, splits, settings, swept), quiet=as_json)
+    trials["sweep"] = swept
+    trials["sweep_rates"] = _numbers(trials["sweep_rates"], parse_number, "--sweep-rates")
+    trials["sweep_epochs"] = _numbers(trials["sweep_epochs"], parse_whole, "--sweep-epochs")
     result = train_on(
         model,
         splits,
         out,
-        **trials
-        | {
-            "sweep": swept,
-            "sweep_rates": _numbers(trials["sweep_rates"], parse_number, "--sweep-rates"),
-            "sweep_epochs": _numbers(trials["sweep_epochs"], parse_whole, "--sweep-epochs"),
-        },
+        **trials,
         device=device,
         overwrite=overwrite,
         resume=resume,
@@ -164,7 +161,6 @@ class TrainingProgress:
 
 
 def _time(seconds: float) -> str:
-    """A duration as people say it."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

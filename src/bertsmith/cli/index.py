@@ -13,10 +13,10 @@ from bertsmith.cli import options as shared
 from bertsmith.cli.declare import argument, flag, option, options_of, verb
 from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError
+from bertsmith.files import import_package
 from bertsmith.settings.search import IndexSettings
 
 if TYPE_CHECKING:
-    from bertsmith.ledger import Ledger
     from bertsmith.search import IndexUpdate
 
 SHOWN = 20  # problems that are listed
@@ -101,20 +101,18 @@ def build(
         ledger = Ledger()
         settings = BuildSettings(model=model, device=device, **settings)
         update = update_folders(out, folders or [], settings, ledger, report, re_embed)
-    _report(out, update, ledger, as_json)
+    _report(out, update, ledger.lines(), as_json)
     if watch:
         _follow(out, list(update.problems), as_json)
 
 
 def _maintain(out: Path, move: tuple[Path, Path] | None, drop: Path | None, as_json: bool) -> None:
     """Move or drop a folder of an index, or verify the index; its model is not loaded."""
-    from bertsmith.ledger import Ledger
     from bertsmith.search import Index
 
     with Index.open(out) as index:
         if move or drop:
-            update = index.move(*move) if move else index.drop(drop or "")
-            _report(out, update, Ledger(), as_json)
+            _report(out, index.move(*move) if move else index.drop(drop or ""), [], as_json)
             return
         index.check()
         about = index.about
@@ -147,24 +145,24 @@ def export(
         raise BertsmithError("give --out FILE.parquet, --out FILE.sql or --qdrant ADDRESS")
     if out is not None:
         check_writable(out)
-    key = os.environ.get("QDRANT_API_KEY")
     with Index.open(index) as opened:
         if out is not None:
             count = write(opened, out, collection)
         else:
+            key = os.environ.get("QDRANT_API_KEY")
             count = send_to_qdrant(opened, str(qdrant), collection, key)
     target = str(out or f"{qdrant}, collection {collection}")
     line = f"{count:,} passages with vectors in {target}"
     shared.output(as_json, [{"out": target, "passages": count}], lambda: typer.echo(line))
 
 
-def _report(out: Path, update: IndexUpdate, ledger: Ledger, as_json: bool) -> None:
+def _report(out: Path, update: IndexUpdate, notes: list[str], as_json: bool) -> None:
     from bertsmith.search import Index
 
     with Index.open(out) as index:
         about = index.about
     if as_json:
-        row = {"out": str(out), **update.to_dict(), "total": about, "notes": ledger.lines()}
+        row = {"out": str(out), **update.to_dict(), "total": about, "notes": notes}
         shared.print_json([row])
         return
     typer.echo(
@@ -182,32 +180,28 @@ def _report(out: Path, update: IndexUpdate, ledger: Ledger, as_json: bool) -> No
     shared.notes(
         f"the segment {name} was damaged, and was rebuilt from the text" for name in update.repaired
     )
-    shared.notes(f"not read: {one['file']}: {one['reason']}" for one in update.problems[:SHOWN])
+    shared.notes(f"not read: {row['file']}: {row['reason']}" for row in update.problems[:SHOWN])
     if len(update.problems) > SHOWN:
         shared.note(f"and {len(update.problems) - SHOWN:,} more files; --json lists all")
-    shared.notes(ledger.lines())
+    shared.notes(notes)
 
 
 def _follow(out: Path, reported: list[dict[str, str]], as_json: bool) -> None:
     """Update the index whenever its folders change; problems are reported once."""
-    try:
-        from watchfiles import watch
-    except ImportError:
-        raise BertsmithError("--watch needs watchfiles: pip install bertsmith[search]") from None
-    from bertsmith.ledger import Ledger
     from bertsmith.search import Index
 
+    library = import_package("watchfiles", "--watch needs watchfiles", "bertsmith[search]")
     with Index.open(out) as index:
         roots = [Path(root) for root in index.about["roots"]]
         own = out.resolve()
         shared.note(f"watching {', '.join(map(str, roots))}; stop with Ctrl-C")
 
-        def relevant(change: Any, path: str) -> bool:
+        def relevant(_: Any, path: str) -> bool:
             return not Path(path).is_relative_to(own)
 
-        for _ in watch(*roots, watch_filter=relevant, raise_interrupt=True, debounce=1000):
+        for _ in library.watch(*roots, watch_filter=relevant, raise_interrupt=True, debounce=1000):
             update = index.update()
-            update.problems = [one for one in update.problems if one not in reported]
+            update.problems = [row for row in update.problems if row not in reported]
             reported += update.problems
             if update.added or update.changed or update.removed or update.problems:
-                _report(out, update, Ledger(), as_json)
+                _report(out, update, [], as_json)

@@ -66,7 +66,6 @@ def _add(
     as_json: bool,
     others: list[Path | None],
 ) -> None:
-    """Add files to a corpus, whose settings cannot be changed."""
     if not files or any(others):
         raise BertsmithError("--add takes files and a prepared folder, whose tokenizer is used")
     from bertsmith.corpus import Manifest
@@ -91,7 +90,6 @@ def _add(
 
 @contextmanager
 def _progress(folder: Path) -> Iterator[Any]:
-    """Show the progress of the work on a folder, and how to continue it after Ctrl-C."""
     bars = progress("tokens", "shards", transient=False)
     with shared.interruptible(f"the same command continues {folder}"), bars as report:
         yield report
@@ -104,7 +102,6 @@ def _report(corpus: PreparedCorpus, folder: Path, more: dict[str, Any], as_json:
 
 
 def _show(corpus: PreparedCorpus) -> None:
-    """The sizes of both splits, then the ledger."""
     headings = ("documents", "sentences", "tokens", "shards")
     rows = []
     for name in ("train", "held_out"):

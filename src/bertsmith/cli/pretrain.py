@@ -23,8 +23,6 @@ From = Annotated[
     str | None,
     typer.Option("--from", help="Start from this model, with its architecture and vocabulary."),
 ]
-
-
 Data = Annotated[
     list[str] | None,
     typer.Option(
@@ -39,9 +37,8 @@ def _changes(
 ) -> list[str]:
     from bertsmith.train.recipe import change, data_changes
 
-    from_options = data_changes(data) if data else []
-    from_options += [] if start is None else [change("model.start", start)]
-    return [*(changes or []), *from_options]
+    start_changes = [] if start is None else [change("model.start", start)]
+    return [*(changes or []), *(data_changes(data) if data else []), *start_changes]
 
 
 def pretrain(
@@ -127,6 +124,7 @@ def plan(
     name = device or "this computer"
     memory = result["measured_memory_bytes"] or result["memory_bytes"]
     known = vocabulary is not None or result["corpora"] or start is not None
+    fits = {None: "", True: ", which fits", False: ": lower train.micro_tokens"}[result["fits"]]
     words = f"a vocabulary of {result['vocabulary']:,}{'' if known else ' (assumed)'}"
     for label, text in (
         ("parameters", f"{result['parameters']:,} with {words}"),
@@ -136,7 +134,7 @@ def plan(
         ("speed", f"{result['tokens_per_second']:,.0f} tokens/s on {count:,} × {name} ({how})"),
         ("time", _duration(result["hours"])),
         ("devices", _use(result, resolved.train.compile)),
-        ("memory", f"{memory / 1e9:.1f} GB a device" + _fits(result["fits"])),
+        ("memory", f"{memory / 1e9:.1f} GB a device{fits}"),
     ):
         typer.echo(f"{label:12} {text}")
     for row in result["corpora"]:
@@ -149,7 +147,6 @@ def plan(
 
 
 def _use(result: dict[str, Any], compiled: bool) -> str:
-    """How well the devices are used, and what would use them better."""
     useful, waiting = result["devices_useful"], result["communication_share"]
     text = f"{useful:.0%} of their time computing on tokens"
     several = result["devices"] > 1
@@ -168,10 +165,6 @@ def _duration(hours: float) -> str:
     if hours >= 72:
         return f"{hours / 24:,.1f} days"
     return f"{hours * 60:.0f} minutes" if hours < 2 else f"{hours:,.1f} hours"
-
-
-def _fits(fits: bool | None) -> str:
-    return "" if fits is None else (", which fits" if fits else ": lower train.micro_tokens")
 
 
 def verify_resume(
