@@ -13,8 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from bertsmith.cli.serve import _hosts, serve
+from bertsmith.cli.serve import _hosts
 from bertsmith.errors import BertsmithError
+from cli.conftest import Run
 from serve.live import tiny
 
 
@@ -139,35 +140,38 @@ def test_workers_are_replaced_unless_none_can_start(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("models", "options", "message"),
     [
-        (["a=x", "a=y"], {}, "two models are named a"),
-        (["="], {}, "is not a model"),
-        (["x"], {"long": "cut"}, "--long must be window or refuse"),
-        (["x"], {"host": "256.1.1.1", "without_key": True}, "cannot listen"),
-        (["x"], {"api_key_file": Path("/nowhere")}, "the API key cannot be read"),
-        (["/nowhere/at/all"], {}, "nowhere"),
+        (["a=x", "a=y"], [], "two models are named a"),
+        (["="], [], "is not a model"),
+        (["x"], ["--long", "cut"], "--long must be window or refuse"),
+        (["x"], ["--host", "256.1.1.1", "--without-key"], "cannot listen"),
+        (["x"], ["--api-key-file", "/nowhere"], "the API key cannot be read"),
+        (["/nowhere/at/all"], [], "nowhere"),
     ],
 )
-def test_mistakes_are_one_line(models: list[str], options: dict[str, Any], message: str) -> None:
+def test_mistakes_are_one_line(
+    models: list[str], options: list[str], message: str, run: Run
+) -> None:
     with pytest.raises(BertsmithError, match=message) as error:
-        serve(models, **{"port": 0, **options})
+        run("serve", *models, "--port", "0", *options)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("host", "more", "refused"),
     [
-        ("0.0.0.0", {}, True),
-        ("0.0.0.0", {"without_key": True}, False),
-        ("0.0.0.0", {"api_key_file": "key"}, False),
-        ("127.0.0.1", {}, False),
+        ("0.0.0.0", [], True),
+        ("0.0.0.0", ["--without-key"], False),
+        ("0.0.0.0", ["--api-key-file", "key"], False),
+        ("127.0.0.1", [], False),
     ],
 )
 def test_a_server_that_everyone_can_use_has_a_key(
     host: str,
-    more: dict[str, Any],
+    more: list[str],
     refused: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    run: Run,
 ) -> None:
     began: list[str] = []
 
@@ -178,13 +182,12 @@ def test_a_server_that_everyone_can_use_has_a_key(
     monkeypatch.setattr("bertsmith.serve.run.serve", start)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "key").write_text("secret")
-    if "api_key_file" in more:
-        more = {"api_key_file": tmp_path / "key"}
+    words = ["serve", "x", "--host", host, "--port", "0", *more]
     if refused:
         with pytest.raises(BertsmithError, match=r"everyone who can reach 0\.0\.0\.0"):
-            serve(["x"], host=host, port=0, **more)
+            run(*words)
     else:
-        serve(["x"], host=host, port=0, **more)
+        run(*words)
     assert bool(began) is not refused
 
 

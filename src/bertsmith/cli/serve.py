@@ -2,7 +2,7 @@
 
 import os
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from socket import socket
 from typing import Any
@@ -41,8 +41,8 @@ def serve(
     if not models and config is None:
         raise BertsmithError("which models? name them, or a file with --config")
     paths = shared.named_paths(models or [])
-    source = ServerConfiguration(paths, config, listening, limits, loading)
-    place, plan = source.read()
+    factory = AppFactory(paths, config, listening, limits, loading, as_json)
+    place, plan = factory.read()
     protected = plan.keys or plan.settings.api_key or place.without_key
     if not _local(place.host) and not protected:
         raise BertsmithError(
@@ -57,7 +57,7 @@ def serve(
     listener = listen(place.host, place.port)
     address = address_of(listener, place.host, "https" if tls else "http")
     run(
-        AppFactory(source, place, address, as_json),
+        replace(factory, place=place, address=address),
         listener,
         workers=place.workers,
         drain=plan.settings.drain,
@@ -68,14 +68,18 @@ def serve(
 
 
 @dataclass(frozen=True)
-class ServerConfiguration:
-    """Where a server's configuration comes from: the command line, and a file."""
+class AppFactory:
+    """Reads the configuration, and creates the application in the process that serves it."""
 
     paths: dict[str, str]  # of models, by name
     config: Path | None
     listening: dict[str, Any]
     limits: dict[str, Any]
     loading: dict[str, Any]  # device, dtype and family
+    as_json: bool
+    place: Listening = field(default_factory=Listening)  # as it was when the server started
+    address: str = ""
+    parent: int = field(default_factory=os.getpid)
 
     def read(self) -> tuple[Listening, Any]:
         """Return where the server listens, and the plan of what it serves, as they are now."""
@@ -96,43 +100,28 @@ class ServerConfiguration:
         )
         return place, plan_of(content, folder, settings, self.paths, self.loading)
 
-    def plan(self) -> Any:
-        """Return the plan of what the server serves, as it is now."""
-        return self.read()[1]
-
-
-@dataclass(frozen=True)
-class AppFactory:
-    """Creates the application in the process that serves it."""
-
-    source: ServerConfiguration
-    listening: Listening
-    address: str
-    as_json: bool
-    parent: int = field(default_factory=os.getpid)
-
     def __call__(self, state: Any) -> Any:
         """Load all models and say where they are."""
         import torch
 
         from bertsmith.serve.reload import Site
 
-        threads, workers = self.listening.threads, self.listening.workers
+        threads, workers = self.place.threads, self.place.workers
         if threads is None and workers > 1:
             threads = max(1, (os.cpu_count() or 1) // workers)
         if threads:
             torch.set_num_threads(threads)
         index = None
-        if self.listening.index is not None:
+        if self.place.index is not None:
             from bertsmith.search import Index
 
-            index = Index.open(self.listening.index)
-        site = Site(self.source.plan, _open, index, state)
+            index = Index.open(self.place.index)
+        site = Site(lambda: self.read()[1], _open, index, state)
         app = site.app
-        if self.source.config is not None:
+        if self.config is not None:
             app.state.site = site
             app.state.admission.reload = site.reload if workers == 1 else self._reload_all
-        models = [one.name for one in app.state.service.models]
+        models = [model.name for model in app.state.service.models]
         if self.as_json:
             shared.print_json([{"url": self.address, "models": models, "pid": os.getpid()}])
         else:
@@ -141,9 +130,9 @@ class AppFactory:
 
     async def _reload_all(self) -> dict[str, Any]:
         """Let all processes read the configuration again; mistakes are reported by this one."""
-        self.source.plan()
+        self.read()
         os.kill(self.parent, signal.SIGHUP)
-        return {"reloading": self.listening.workers}
+        return {"reloading": self.place.workers}
 
 
 def _open(place: Any) -> Any:
