@@ -107,8 +107,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def bertsmith(
     version: Annotated[
-        bool,
-        typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
     help: shared.Help = False,
 ) -> None:

@@ -34,9 +34,7 @@ def embed(
         None, "Use the model's prompt of this name: query, document, ..."
     ),
     width: int | None = option(
-        None,
-        "Keep this many elements of each vector, for models trained with --matryoshka.",
-        min=1,
+        None, "Keep this many elements of each vector, for models trained with --matryoshka.", min=1
     ),
     loading: Any = shared.LOADING,
     running: Any = options_of(FolderSettings),

@@ -31,13 +31,7 @@ def push(
 
         disable_progress_bars()
     result = upload(
-        run,
-        repo,
-        public=public,
-        revision=revision,
-        licence=licence,
-        report=report,
-        message=message,
+        run, repo, public=public, revision=revision, licence=licence, report=report, message=message
     )
     visibility = "private" if result["private"] else "public"
     line = f"{len(result['files'])} files in {result['url']} ({visibility}, {result['revision']})"

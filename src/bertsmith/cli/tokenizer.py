@@ -16,11 +16,7 @@ from bertsmith.settings.corpus import CorpusSettings
 if TYPE_CHECKING:
     from bertsmith.tokenizer import TokenSplit
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_help_option=False,
-    rich_markup_mode=None,
-)
+app = typer.Typer(no_args_is_help=True, add_help_option=False, rich_markup_mode=None)
 
 
 FILES = argument(..., shared.TEXT_FILES)

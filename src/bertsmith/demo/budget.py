@@ -29,12 +29,7 @@ class Budget:
 
 FULL = Budget()
 QUICK = Budget(
-    minutes=0.3,
-    classifier_seconds=15.0,
-    tagger_seconds=6.0,
-    few=60,
-    few_tests=100,
-    occurrences=150,
+    minutes=0.3, classifier_seconds=15.0, tagger_seconds=6.0, few=60, few_tests=100, occurrences=150
 )
 
 

@@ -230,11 +230,7 @@ class DemoTuning:
             {"name": name, "f1": self._finetuned(model, splits, None, **settings)[1].scores["f1"]}
             for name, model in models.items()
         ]
-        return {
-            "learned_from": len(splits.train),
-            "held_out": len(few["test"]),
-            "starts": scores,
-        }
+        return {"learned_from": len(splits.train), "held_out": len(few["test"]), "starts": scores}
 
     def _affordable(self, rows: Sequence[Row], seconds: float) -> tuple[int, int]:
         texts = [text for text, _ in rows]

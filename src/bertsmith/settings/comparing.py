@@ -19,7 +19,5 @@ class ComparisonSettings:
         (), "Use the finished parts of this folder; repeatable.", written=list[Path]
     )
     texts: bool = setting(
-        True,
-        "Show examples on which variants disagree in the report.",
-        option="--texts/--no-texts",
+        True, "Show examples on which variants disagree in the report.", option="--texts/--no-texts"
     )

@@ -47,11 +47,7 @@ class FinetuningSettings:
         usual="none is skipped",
     )
     ema: float = setting(
-        0.0,
-        "Keep averaged weights, with this decay: 0.999.",
-        ge=0,
-        le=0.999999,
-        usual="no average",
+        0.0, "Keep averaged weights, with this decay: 0.999.", ge=0, le=0.999999, usual="no average"
     )
     dropout: float | None = setting(
         None, "Dropout of all layers.", ge=0, le=0.9, usual="the model's own"
@@ -80,10 +76,7 @@ class FinetuningSettings:
         False, "Divide the scale of LoRA by the square root of the rank, not by the rank."
     )
     head_epochs: int = setting(
-        0,
-        "Epochs in which only the new head is trained, before the whole model.",
-        ge=0,
-        le=10_000,
+        0, "Epochs in which only the new head is trained, before the whole model.", ge=0, le=10_000
     )
     reinitialise: int = setting(0, "Number of top layers that get new weights.", ge=0, le=1000)
     class_weights: str = setting("", "Weights of classes: balanced, or name=2,other=1.")

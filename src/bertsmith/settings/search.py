@@ -33,9 +33,7 @@ class IndexSettings:
         None, 'Text that is put before passages, such as "passage: "; default: the model\'s.'
     )
     width: int | None = setting(
-        None,
-        "Keep this many elements of each vector, for models trained with --matryoshka.",
-        ge=1,
+        None, "Keep this many elements of each vector, for models trained with --matryoshka.", ge=1
     )
     dtype: Literal["float32", "float16", "int8"] | None = setting(
         None,
