@@ -174,7 +174,7 @@ def test_a_full_disk_is_found_before_the_work(
     def full(*_: object, **__: object) -> object:
         return open("/dev/full", "wb")  # noqa: PTH123
 
-    monkeypatch.setattr("bertsmith.folders.TemporaryFile", full)
+    monkeypatch.setattr("bertsmith.files.TemporaryFile", full)
     with pytest.raises(BertsmithError, match="No space left"):
         check_output(tmp_path / "a")
 

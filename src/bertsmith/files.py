@@ -32,8 +32,6 @@ PACKED = (".gz", ".xz", ".zst")
 BOMB, LARGEST_RATIO = 16 << 20, 300  # bytes of content, and per compressed byte from there on
 # What reading raises where a file is missing, damaged or cut short.
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)
-
-
 # Bounds on what is read at once from files that others wrote: a line (or cell) of text, and a
 # whole document after decompression.
 LONGEST_LINE = 16 << 20
@@ -88,29 +86,25 @@ def import_package(name: str, purpose: str, install: str = "") -> Any:
 def atomic(path: str | Path, mode: Literal["wb"] = "wb") -> AbstractContextManager[IO[bytes]]: ...
 @overload
 def atomic(path: str | Path, mode: Literal["w"]) -> AbstractContextManager[IO[str]]: ...
-def atomic(path: str | Path, mode: str = "wb") -> AbstractContextManager[IO[Any]]:
+@contextmanager
+def atomic(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """Open a stream whose content replaces a file at the end, or not at all after an error.
 
     Text is UTF-8 with line ends as they are written. What is no regular file, such as
     /dev/stdout, cannot be replaced and is written directly.
     """
-    return _atomic(Path(path), mode)
-
-
-@contextmanager
-def _atomic(path: Path, mode: str) -> Iterator[IO[Any]]:
+    path = Path(path)
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "", "errors": ESCAPED}
     with writing(path):
         if path.exists() and not path.is_file():
             with path.open(mode, **text) as stream:  # type: ignore[call-overload]
                 yield stream
             return
-        target = Path(
-            os.path.realpath(path)
-        )  # a link stays one; the file that it leads to is replaced
+        target = Path(os.path.realpath(path))  # of a link, the file that it leads to is replaced
         if target.exists() and not os.access(target, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        part = _beside(target)
+        # A hidden name in the same folder that no other writer has.
+        part = target.with_name(f".{target.name[:40]}-{os.urandom(6).hex()}.part")
         try:
             with part.open(mode.replace("w", "x"), **text) as stream:  # type: ignore[call-overload]
                 yield stream
@@ -124,27 +118,29 @@ def _atomic(path: Path, mode: str) -> Iterator[IO[Any]]:
             raise
 
 
-def _beside(path: Path) -> Path:
-    """A hidden name in the same folder that no other writer has."""
-    return path.with_name(f".{path.name[:40]}-{os.urandom(6).hex()}.part")
+def check_writable(path: str | Path, folder: bool = False) -> None:
+    """Raise if a file or folder cannot be written, before the work whose result it is to hold.
 
-
-def check_writable(path: str | Path) -> None:
-    """Raise if a file cannot be written, before the work whose result it is to hold.
-
-    Its folder must exist. Nothing is left behind.
+    The folder of a file must exist; for a folder, those above it need not. Nothing is left behind.
     """
     with writing(path):
         place = Path(os.path.realpath(path))
-        with suppress(FileNotFoundError):
+        home = place.parent
+        with suppress(FileNotFoundError, NotADirectoryError):
             mode = place.stat().st_mode  # raises for names that are too long
-            if stat.S_ISDIR(mode):
+            if stat.S_ISDIR(mode) and not folder:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            if not os.access(place, os.W_OK):
+            if stat.S_ISDIR(mode):
+                home = place if place.is_mount() else home
+            elif not os.access(place, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-            if not stat.S_ISREG(mode):
+            elif not stat.S_ISREG(mode):
                 return  # a device or a pipe is written directly
-        with TemporaryFile(dir=place.parent) as probe:
+        while folder and not home.exists():
+            home = home.parent
+        if folder and not home.is_dir():
+            raise NotADirectoryError(0, f"{home} is not a folder")
+        with TemporaryFile(dir=home) as probe:
             probe.write(bytes(4096))
             probe.flush()
 

@@ -7,64 +7,36 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from bertsmith import __version__
 from bertsmith.errors import BertsmithError, setting_name
-from bertsmith.files import digest, locked_file, one_line, reading, sync, write_json, writing
+from bertsmith.files import (
+    check_writable,
+    digest,
+    locked_file,
+    one_line,
+    reading,
+    sync,
+    write_json,
+    writing,
+)
 from bertsmith.foreign import read_table
 
 MARKER = "bertsmith.json"  # in every directory that bertsmith writes; lists the files it wrote
 LARGEST_MARKER = 4 << 20
 IGNORED = {MARKER, ".lock"}
 # The files of a model that determine its results.
-HASHED: tuple[str, ...] = (
-    "*.safetensors",
-    "config.json",
-    "tokenizer.json",
-    "vocab.txt",
-    "*.model",
-    "modules.json",
-)
-HASHED += ("1_Pooling/config.json", "sentence_*_config.json", "config_sentence_transformers.json")
-HASHED += ("*_Dense/*",)
+HASHED = ["*.safetensors", "config.json", "tokenizer.json", "vocab.txt", "*.model", "modules.json"]
+HASHED += ["1_Pooling/config.json", "sentence_*_config.json", "config_sentence_transformers.json"]
+HASHED += ["*_Dense/*"]
 SUMMED = 1 << 20  # bytes of a file of which a SHA-256 sum is kept
 
 
-def check_output(path: str | Path) -> None:
-    """Check that a file or folder of this name can be written, before the work starts.
-
-    Finds names that are too long, missing permissions, read-only and full file systems. Nothing
-    is left behind.
-    """
-    place = Path(os.path.realpath(path))
-    with writing(path):
-        home = place.parent
-        if _exists(place):
-            if not place.is_dir():
-                if not os.access(place, os.W_OK):
-                    raise PermissionError(0, "permission denied")
-                if not place.is_file():  # a device or a pipe, which is written directly
-                    return
-            elif place.is_mount():
-                home = place
-        while not _exists(home):
-            home = home.parent
-        if not home.is_dir():
-            raise NotADirectoryError(0, f"{home} is not a folder")
-        with TemporaryFile(dir=home) as probe:
-            probe.write(bytes(4096))
-            probe.flush()
-
-
-def _exists(path: Path) -> bool:
-    """Whether there is such an entry; unlike Path.exists, a name that is too long is an error."""
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
+def check_output(folder: str | Path) -> None:
+    """Raise if a folder of this name cannot be written, before the work starts."""
+    check_writable(folder, folder=True)
 
 
 def check_replaceable(folder: str | Path, overwrite: bool = False) -> None:
@@ -75,20 +47,19 @@ def check_replaceable(folder: str | Path, overwrite: bool = False) -> None:
     """
     place = Path(folder)
     with writing(folder):
-        if _exists(place) and not place.is_dir():
-            raise BertsmithError(f"{folder}: a file of this name exists; name a folder")
+        with suppress(FileNotFoundError, NotADirectoryError):
+            place.lstat()  # unlike Path.exists, it raises for a name that is too long
+            if not place.is_dir():
+                raise BertsmithError(f"{folder}: a file of this name exists; name a folder")
         held = sorted(place.iterdir()) if place.is_dir() else []
     if held and not overwrite:
         use = setting_name("overwrite", True)
         raise BertsmithError(f"{folder}: not empty; name another folder, or use {use}")
-    if held:
-        foreign = _foreign(place)
-        if foreign is not None:
-            raise BertsmithError(
-                f"{folder}: {setting_name('overwrite', True)} replaces only what bertsmith wrote,"
-                f" but {foreign};"
-                " name another folder, or remove it"
-            )
+    if held and (foreign := _foreign(place)) is not None:
+        raise BertsmithError(
+            f"{folder}: {setting_name('overwrite', True)} replaces only what bertsmith wrote, but"
+            f" {foreign}; name another folder, or remove it"
+        )
     check_output(place)
 
 
