@@ -32,9 +32,9 @@ def follows(
 
         pairs = read_pairs(file)
     bert = shared.open_model(model, **loading)
-    chances = bert.follows([one for one, _ in pairs], [other for _, other in pairs])
-    for (one, other), chance in zip(pairs, chances, strict=True):
-        texts = "" if file is None else f"  {shared.clipped(f'{one} / {other}', 90)}"
-        row, line = {"first": one, "second": other, "probability": chance}, f"{chance:7.2%}{texts}"
-        shared.output(as_json, [row], partial(typer.echo, line))
+    firsts, seconds = ([pair[side] for pair in pairs] for side in (0, 1))
+    for a, b, chance in zip(firsts, seconds, bert.follows(firsts, seconds), strict=True):
+        texts = "" if file is None else f"  {shared.clipped(f'{a} / {b}', 90)}"
+        row = {"first": a, "second": b, "probability": chance}
+        shared.output(as_json, [row], partial(typer.echo, f"{chance:7.2%}{texts}"))
     shared.close(bert)

@@ -31,25 +31,21 @@ Seed = Annotated[int, typer.Option(help="Random seed.")]
 
 def check_out(out: Path | None, endings: Sequence[str] = PAGES) -> None:
     """Refuse an output file of the wrong kind, or one that cannot be written, before the work."""
-    if out is None:
-        return
-    if out.suffix not in endings:
-        kinds = " or ".join(ending for ending in endings if ending != ".htm")
-        raise BertsmithError(f"{out}: the name must end in {kinds}")
-    check_writable(out)
+    if out is not None:
+        if out.suffix not in endings:
+            kinds = " or ".join(ending for ending in endings if ending != ".htm")
+            raise BertsmithError(f"{out}: the name must end in {kinds}")
+        check_writable(out)
 
 
 def check_folder(folder: Path | None) -> None:
     """Refuse a folder that cannot be written, before the work."""
-    from bertsmith.folders import check_output
-
-    if folder is None:
-        return
-    with writing(folder):  # names that are too long
-        is_file = folder.exists() and not folder.is_dir()
-    if is_file:
-        raise BertsmithError(f"{folder}: a file of this name exists; name a folder")
-    check_output(folder)
+    if folder is not None:
+        with writing(folder):  # names that are too long
+            is_file = folder.exists() and not folder.is_dir()
+        if is_file:
+            raise BertsmithError(f"{folder}: a file of this name exists; name a folder")
+        check_writable(folder, folder=True)
 
 
 def sample(items: Sequence[Item], limit: int, seed: int = 0) -> list[Item]:

@@ -76,16 +76,18 @@ def label(
     address = address_of(listener, host)
     with labelling(data, out, **options) as session:
         shared.notes(ledger.lines())
-        if as_json:
-            about = {"url": address, "texts": len(session.items), "pid": os.getpid()}
-            shared.print_json([about])
-            sys.stdout.flush()
-        else:
-            typer.echo(f"{len(session.items):,} texts on {address} (Ctrl-C ends; labels: {out})")
+        count = len(session.items)
+        about = {"url": address, "texts": count, "pid": os.getpid()}
+        line = f"{count:,} texts on {address} (Ctrl-C ends; labels: {out})"
+        shared.output(as_json, [about], lambda: typer.echo(line))
+        sys.stdout.flush()
         session.start()
         if not no_browser and not as_json and sys.stdout.isatty():
             webbrowser.open(address)
         serve(lambda state: labelling_app(session, serving, state), listener, drain=0)
+
+
+ABOUT = ("row_id", "line", "split", "suggested", "confidence")  # beside the texts
 
 
 def _show_rows(rows: list[dict[str, Any]]) -> None:
@@ -94,12 +96,9 @@ def _show_rows(rows: list[dict[str, Any]]) -> None:
         held = "held out" if row["split"] == "test" else ""
         confidence = row["confidence"]
         suggestion = "" if confidence is None else f"{row['suggested']} {confidence:.0%}"
-        texts = [one for name, one in row.items() if name not in ABOUT and isinstance(one, str)]
+        texts = [v for name, v in row.items() if name not in ABOUT and isinstance(v, str)]
         cells.append((row["line"], held, suggestion, " · ".join(texts)))
     tasks.show_table(("line", "", "suggestion", "text"), cells, left=True)
-
-
-ABOUT = ("row_id", "line", "split", "suggested", "confidence")  # beside the texts
 
 
 def _show_agreement(result: dict[str, Any]) -> None:
@@ -108,5 +107,5 @@ def _show_agreement(result: dict[str, Any]) -> None:
     alpha = "n/a" if result["alpha"] is None else f"{result['alpha']:.3f}"
     texts = f"{result['texts']:,} texts with labels of several people, who differ on"
     typer.echo(f"{texts} {result['disagreed']:,}; Krippendorff's alpha {alpha}")
-    rows = [(" and ".join(one["people"]), one["units"], one["kappa"]) for one in result["pairs"]]
+    rows = [(" and ".join(row["people"]), row["units"], row["kappa"]) for row in result["pairs"]]
     tasks.show_table(("people", "labels", "Cohen's kappa"), rows)

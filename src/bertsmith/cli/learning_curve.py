@@ -59,16 +59,15 @@ def learning_curve(
         )
     if report is not None:
         curve.save(report)
-    shared.output(as_json, [curve.to_dict()], lambda: _show(curve))
+
+    def show() -> None:
+        rows = [
+            (f"{p.labels:,}", *(f"{100 * value:.1f}" for value in (p.score, p.low, p.high)))
+            for p in curve.points
+        ]
+        tasks.show_table(("labels", curve.metric.replace("_", " "), "low", "high"), rows)
+        for line in curve.lines():
+            typer.echo(line)
+
+    shared.output(as_json, [curve.to_dict()], show)
     inspection.written(report)
-
-
-def _show(curve: Any) -> None:
-    """The measured scores, then the answer."""
-    rows = [
-        (f"{one.labels:,}", *(f"{100 * value:.1f}" for value in (one.score, one.low, one.high)))
-        for one in curve.points
-    ]
-    tasks.show_table(("labels", curve.metric.replace("_", " "), "low", "high"), rows)
-    for line in curve.lines():
-        typer.echo(line)

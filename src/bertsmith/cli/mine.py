@@ -23,7 +23,7 @@ def mine(
         None, "Judgements of the queries; without them, the rows have positives."
     ),
     out: Path = option(..., "Write the rows to this .jsonl file."),
-    given: Any = options_of(MiningSettings),
+    settings: Any = options_of(MiningSettings),
     best_grade: int | None = BEST_GRADE,
     model: str | None = MOVED,
     device: shared.Device = None,
@@ -48,7 +48,7 @@ def mine(
 
             grades = read_judgements(judgements, best_grade)
             questions = mining.judged_questions(opened, read_queries(queries), grades)
-        rows = list(mining.mine(opened, questions, partial(show, "queries"), **given))
+        rows = list(mining.mine(opened, questions, partial(show, "queries"), **settings))
     write_text(out, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
     negatives = sum(len(row["negative"]) for row in rows)
     bare = sum(not row["negative"] for row in rows)

@@ -230,9 +230,9 @@ def notes(lines: Iterable[str]) -> None:
 
 
 def print_list(about: Mapping[str, str], width: int, as_json: bool) -> None:
-    """Names, and what each is about."""
-    rows = ({"name": name, "about": line} for name, line in about.items())
-    lines = "\n".join(f"{name:{width}} {line}" for name, line in about.items())
+    """Print names with what each is about."""
+    rows = ({"name": name, "about": text} for name, text in about.items())
+    lines = "\n".join(f"{name:{width}} {text}" for name, text in about.items())
     output(as_json, rows, lambda: typer.echo(lines))
 
 

@@ -54,7 +54,8 @@ def predict(
 
     if not source.strip():  # Path("") is the current folder
         raise BertsmithError("the text is empty; give a text, a file, or - for standard input")
-    folder = Path(source) if format is None and is_source(source) else None
+    is_file = is_source(source)
+    folder = Path(source) if format is None and is_file else None
     if shared.is_folder_run(folder, out, running):
         options: dict[str, Any] = {"top": top, "explain": explain, "coverage": coverage}
         options |= {"labels": _names(labels), "device": device, "dtype": dtype}
@@ -72,7 +73,6 @@ def predict(
     task = task_of(bert, _names(labels))
     if top > 1 and not task.ranked:
         raise BertsmithError(f"--top is for question answering; this model's task: {task.name}")
-    is_file = is_source(source)
     data = open_data(
         source if is_file else [task.row(source, pair)],
         task.reading.name,
@@ -80,9 +80,8 @@ def predict(
         ledger=bert.ledger,
         **tasks.reading(columns),
     )
-    written = 0
+    written, with_bar = 0, out is not None or not sys.stdout.isatty()
     results = open_predictions(out, format, bert.ledger, data, records)
-    with_bar = out is not None or not sys.stdout.isatty()
     with results as writer, progress("examples", wanted=with_bar) as show:
         for portion in predict_rows(bert, data, top=top, explain=explain, task=task):
             writer.write(portion.rows)
@@ -112,7 +111,6 @@ def is_source(word: str) -> bool:
 
 
 def _names(labels: str | None) -> list[str] | None:
-    """The labels of --labels."""
     if labels is None:
         return None
     names = [name.strip() for name in labels.split(",") if name.strip()]

@@ -153,7 +153,7 @@ def read_from(dataset: Dataset[Any]) -> Iterator[str]:
 
 def columns_line(columns: Mapping[str, str]) -> str:
     """Which column holds what."""
-    ordered = sorted(columns.items(), key=lambda one: [*ROLES, one[0]].index(one[0]))
+    ordered = sorted(columns.items(), key=lambda item: [*ROLES, item[0]].index(item[0]))
     return "columns: " + ", ".join(f"{role} = {name}" for role, name in ordered)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import typer
 
@@ -46,9 +47,6 @@ def train(
     as_json: shared.Json = False,
 ) -> None:
     """Train a WordPiece, BPE or Unigram vocabulary on text files."""
-    import sys
-    from typing import cast
-
     from bertsmith.corpus import text_lines
     from bertsmith.folders import check_replaceable, replace_directory
     from bertsmith.ledger import Ledger
@@ -70,8 +68,8 @@ def train(
         progress=sys.stderr.isatty(),
     )
     replace_directory(out, vocabulary.save, overwrite)
-    about = {name: getattr(vocabulary, name) for name in ("kind", "size", "family")}
     if as_json:
+        about = {name: getattr(vocabulary, name) for name in ("kind", "size", "family")}
         shared.print_json([{"out": str(out), **about}])
         return
     typer.echo(f"{vocabulary.kind} vocabulary of {vocabulary.size:,} tokens in {out}")
@@ -110,15 +108,15 @@ def extend(
     ledger = Ledger()
     lines = text_lines(files, text_field, ledger)
     new, added = widen(old, [], add, min_frequency=min_frequency, lines=lines, ledger=ledger)
-    wider = extend_vocabulary(checkpoint, {one.id: one.pieces for one in added}, new.size)
+    wider = extend_vocabulary(checkpoint, {token.id: token.pieces for token in added}, new.size)
     replace_directory(out, lambda part: save(part, wider, new, Sentence()), overwrite)
     if as_json:
-        shared.print_json(one._asdict() for one in added)
+        shared.print_json(token._asdict() for token in added)
     else:
         typer.echo(f"{len(added):,} tokens added, {new.size:,} in all, in {out}; the first ones:")
-        for one in added[:10]:
-            parts = " ".join(old.token(number) for number in one.pieces)
-            typer.echo(f"{one.times:10,}  {one.token:24} {parts}")
+        for token in added[:10]:
+            pieces = " ".join(old.token(number) for number in token.pieces)
+            typer.echo(f"{token.times:10,}  {token.token:24} {pieces}")
     shared.notes(ledger.lines())
     if len(added) < add:
         shared.note(
@@ -149,7 +147,6 @@ def show(
 
 
 def _show(text: str, split: TokenSplit, unknown: int | None) -> None:
-    """A row for each token, unknown ones in yellow."""
     from rich.table import Table
     from rich.text import Text
 
