@@ -159,12 +159,12 @@ def test_a_reader_that_has_seen_enough(model: Path, tmp_path: Path) -> None:
 def test_a_person_who_stops_it() -> None:
     code = """
 import sys
-from bertsmith.cli import main, options
+from bertsmith.cli import main, shared
 
 def stop(texts, file, columns):
     raise KeyboardInterrupt
 
-options.open_texts = stop
+shared.open_texts = stop
 sys.argv = ["bertsmith", "embed", "model", "text"]
 main()
 """

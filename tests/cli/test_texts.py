@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bertsmith.cli.options import clipped, read_texts
+from bertsmith.cli.shared import clipped, read_texts
 from bertsmith.errors import BertsmithError
 from cli.conftest import Run
 

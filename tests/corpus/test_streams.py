@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.cli.options import read_texts
+from bertsmith.cli.shared import read_texts
 from bertsmith.errors import BertsmithError
 from bertsmith.files import UNREADABLE, inner, open_bytes
 from bertsmith.tokenizer.train import read_lines

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import typer
 
-from bertsmith.cli import inspection
-from bertsmith.cli import options as shared
+from bertsmith.cli import inspection, shared
 from bertsmith.cli.declare import argument, flag, option
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole, whole_number

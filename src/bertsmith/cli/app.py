@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from bertsmith import __version__
-from bertsmith.cli import options as shared
+from bertsmith.cli import shared
 from bertsmith.cli.declare import verb
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause

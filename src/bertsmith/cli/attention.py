@@ -5,8 +5,7 @@ from typing import Any, Literal
 
 import typer
 
-from bertsmith.cli import inspection
-from bertsmith.cli import options as shared
+from bertsmith.cli import inspection, shared
 from bertsmith.cli.declare import argument, flag, option
 from bertsmith.errors import BertsmithError
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bertsmith.cli import options as shared
-from bertsmith.cli import tasks
+from bertsmith.cli import shared, tasks
 from bertsmith.cli.declare import Options, argument, option
 from bertsmith.cli.finetune import SETTINGS, TrainingProgress
 from bertsmith.data.folders import HOME, benchmark_folder

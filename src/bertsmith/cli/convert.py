@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from bertsmith.cli import options as shared
+from bertsmith.cli import shared
 from bertsmith.cli.declare import argument, option
 
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import typer
 
-from bertsmith.cli import options as shared
-from bertsmith.cli import tasks
+from bertsmith.cli import shared, tasks
 from bertsmith.cli.declare import argument, option, options_of
 from bertsmith.cli.finetune import SETTINGS, TrainingProgress
 from bertsmith.errors import BertsmithError

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from bertsmith import __version__
-from bertsmith.cli import options as shared
+from bertsmith.cli import shared
 from bertsmith.errors import BertsmithError
 
 LIBRARIES = ("torch", "tokenizers", "safetensors", "numpy", "huggingface_hub")

@@ -7,8 +7,7 @@ from typing import Any
 
 import typer
 
-from bertsmith.cli import options as shared
-from bertsmith.cli import tasks
+from bertsmith.cli import shared, tasks
 from bertsmith.cli.declare import option, options_of
 from bertsmith.settings.folders import FolderSettings
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bertsmith.cli import inspection, tasks
-from bertsmith.cli import options as shared
+from bertsmith.cli import inspection, shared, tasks
 from bertsmith.cli.declare import argument, flag, option
 from bertsmith.errors import BertsmithError
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import typer
 
-from bertsmith.cli import options as shared
-from bertsmith.cli import tasks
+from bertsmith.cli import shared, tasks
 from bertsmith.cli.declare import flag, option, options_of
 from bertsmith.cli.search import BEST_GRADE, INDEX, MOVED, difference, parse_weights
 from bertsmith.cli.terminal import progress

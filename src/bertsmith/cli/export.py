@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from bertsmith.cli import options as shared
+from bertsmith.cli import shared
 from bertsmith.cli.declare import flag, option
 from bertsmith.errors import BertsmithError
 

@@ -4,8 +4,7 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
-from bertsmith.cli import options as shared
-from bertsmith.cli import tasks
+from bertsmith.cli import shared, tasks
 from bertsmith.cli.declare import option
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bertsmith.cli import options as shared
-from bertsmith.cli import tasks
+from bertsmith.cli import shared, tasks
 from bertsmith.cli.declare import flag, option, options_of
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, parse_whole

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
-from bertsmith.cli import options as shared
+from bertsmith.cli import shared
 from bertsmith.cli.declare import argument, flag, option, options_of, verb
 from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError

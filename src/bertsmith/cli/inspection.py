@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from bertsmith.cli import options as shared
+from bertsmith.cli import shared
 from bertsmith.errors import BertsmithError
 from bertsmith.files import check_writable, write_text, writing
 from bertsmith.numbers import whole_number

@@ -8,8 +8,7 @@ from typing import Any
 
 import typer
 
-from bertsmith.cli import options as shared
-from bertsmith.cli import tasks
+from bertsmith.cli import shared, tasks
 from bertsmith.cli.declare import argument, flag, option, options_of
 from bertsmith.cli.serve import access, address_of
 from bertsmith.errors import BertsmithError

@@ -6,8 +6,7 @@ from typing import Any
 
 import typer
 
-from bertsmith.cli import inspection, tasks
-from bertsmith.cli import options as shared
+from bertsmith.cli import inspection, shared, tasks
 from bertsmith.cli.declare import argument, option
 
 

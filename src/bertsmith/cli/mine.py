@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from bertsmith.cli import options as shared
+from bertsmith.cli import shared
 from bertsmith.cli.declare import option, options_of
 from bertsmith.cli.search import BEST_GRADE, INDEX, MOVED
 from bertsmith.cli.terminal import progress

@@ -4,8 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bertsmith.cli import options as shared
-from bertsmith.cli import tasks
+from bertsmith.cli import shared, tasks
 from bertsmith.cli.declare import argument, flag, option, options_of
 from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli import options as shared
+from bertsmith.cli import shared
 from bertsmith.cli.declare import argument, option
 from bertsmith.errors import BertsmithError
 

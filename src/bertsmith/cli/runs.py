@@ -4,8 +4,7 @@ from pathlib import Path
 
 import typer
 
-from bertsmith.cli import inspection, tasks
-from bertsmith.cli import options as shared
+from bertsmith.cli import inspection, shared, tasks
 from bertsmith.cli.declare import argument, option
 
 

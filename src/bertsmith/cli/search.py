@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bertsmith.cli import options as shared
+from bertsmith.cli import shared
 from bertsmith.cli.declare import argument, flag, option, options_of
 from bertsmith.errors import BertsmithError, printable
 from bertsmith.numbers import real_number

@@ -7,8 +7,7 @@ from typing import Any
 
 import typer
 
-from bertsmith.cli import inspection
-from bertsmith.cli import options as shared
+from bertsmith.cli import inspection, shared
 from bertsmith.cli.declare import argument, option
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import typer
 
-from bertsmith.cli import options as shared
+from bertsmith.cli import shared
 from bertsmith.cli.declare import argument, option, options_of
 from bertsmith.errors import BertsmithError
 from bertsmith.settings.corpus import CorpusSettings
