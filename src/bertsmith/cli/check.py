@@ -129,7 +129,6 @@ def _plain(report: CheckReport) -> dict[str, Any]:
 
 
 def _show(report: CheckReport, wrong: WrongLabels | None) -> None:
-    """Tables of splits and labels, then the findings, the worst first."""
     from rich.text import Text
 
     console = shared.console()
@@ -181,7 +180,6 @@ def _show_wrong(wrong: WrongLabels) -> None:
 
 
 def _places(finding: Finding) -> str:
-    """The first places of a finding, which are all in one file."""
     first, *others = finding.where
     more = " ..." if finding.count > len(finding.where) else ""
     return ", ".join([str(first), *(str(place.number) for place in others)]) + more

@@ -107,7 +107,7 @@ def _kernels(device: str) -> dict[str, str]:
 
 
 def _disagreement(device: str) -> float:
-    """The largest difference between the chosen kernel and the written-out reference."""
+    """The largest difference between the chosen kernel and the reference."""
     import torch
 
     from bertsmith.batch import Layout
@@ -127,7 +127,6 @@ def _disagreement(device: str) -> float:
 
 
 def _bfloat16_speedup(device: str) -> float:
-    """How much faster a linear layer of BERT's size is in bfloat16."""
     import torch
 
     from bertsmith.compare.static import fastest
@@ -186,7 +185,6 @@ def _fastest(speeds: dict[str, int]) -> str:
 
 
 def _facts(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The lines of the report: a name and a text."""
     yield "bertsmith", f"{report['bertsmith']}, Python {report['python']}"
     yield "platform", report["platform"]
     for name, number in report["libraries"].items():
@@ -199,9 +197,9 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "cpu", f"{report['cpu_capability']}, threads: {report['threads']}{units}"
     yield "gpu", ", ".join(report["gpus"]) or "none"
     for device, chosen in report["kernels"].items():
-        kernels = set(chosen.values())
-        each = (f"{name}: {kernel}" for name, kernel in chosen.items())
-        yield f"attention on {device}", kernels.pop() if len(kernels) == 1 else ", ".join(each)
+        first, *others = set(chosen.values())
+        each = ", ".join(f"{name}: {kernel}" for name, kernel in chosen.items())
+        yield f"attention on {device}", each if others else first
     agree = "agree" if report["kernels_agree"] else "DISAGREE"
     yield "kernels", f"{agree} (largest difference in bfloat16 {report['kernel_disagreement']:.1e})"
     for device, ratio in report["bfloat16_speedup"].items():

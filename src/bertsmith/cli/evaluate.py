@@ -70,8 +70,7 @@ def evaluate(
 
     names = [model, against] if against else [model]
     first = shared.open_model(model, device, dtype)
-    others = (shared.open_model(name, device, dtype) for name in names[1:])
-    models = chain([first], others)
+    models = chain([first], (shared.open_model(name, device, dtype) for name in names[1:]))
     if masked_lm or pseudo_perplexity or _is_for_masked_lm(first, files[0], columns):
         if metric or report is not None:
             raise BertsmithError("--metric and --report are for labelled data, not for masked LM")
@@ -83,8 +82,9 @@ def evaluate(
     reading = {"usual": first.columns, **tasks.reading(columns)}
     if task.head is None and not task.scores(read_data(file, **reading)):
         raise no_task_head(first)
-    wanted: dict[str, Any] = {"coverage": coverage, "abstain": abstain}
-    fitted = promise(first, model, calibrate_on=calibrate_on, **wanted, **reading)
+    fitted = promise(
+        first, model, coverage=coverage, abstain=abstain, calibrate_on=calibrate_on, **reading
+    )
     if fitted is not None:
         rows_used = f"{fitted['kept_apart']:,} rows of {calibrate_on}"
         shared.note(f"calibrated on {rows_used}; stored in {fitted['stored_in']}")
@@ -102,8 +102,8 @@ def evaluate(
         "task": dataset.task,
         "metric": metric,
         "models": [
-            {"model": name, "scores": finite(one.scores), "details": finite(one.details())}
-            for name, one in zip(names, evaluations, strict=True)
+            {"model": name, "scores": finite(run.scores), "details": finite(run.details())}
+            for name, run in zip(names, evaluations, strict=True)
         ],
     }
     if against:
@@ -118,7 +118,7 @@ def evaluate(
 
 
 def _is_for_masked_lm(bert: Bert, file: str, columns: Any) -> bool:
-    """Is masked LM the model's only head, and does the file hold texts without labels?"""
+    """Return whether masked LM is the only head, and the file holds texts without labels."""
     from bertsmith.tasks.masked_lm import is_plain_text
     from bertsmith.tasks.read import read_data
     from bertsmith.tasks.registry import task_of
@@ -168,7 +168,7 @@ def _show(
         if not (isfinite(low) and isfinite(high)):
             line = "too few examples for a value and an interval"
     typer.echo(f"{result['metric']}: {line}")
-    shared.notes(dict.fromkeys(note for one in evaluations for note in one.notes))
+    shared.notes(dict.fromkeys(note for run in evaluations for note in run.notes))
     inspection.written(report)
     shared.notes(tasks.read_from(evaluations[0].dataset))
 
@@ -176,7 +176,6 @@ def _show(
 def _verdict(
     names: Sequence[str], difference: float, low: float, high: float, p_value: float, **_: Any
 ) -> str:
-    """Say which of two models is better, if the difference is significant."""
     if not isfinite(difference):
         return "too few examples to compare the two models"
     verdict = f"{names[difference > 0]} is better" if p_value < 0.05 else "not significant"

@@ -101,7 +101,6 @@ def _numbers(text: str, parse: Any, option: str) -> list[Any]:
 def _introduction(
     model: str, splits: Splits, settings: Mapping[str, Any], swept: bool
 ) -> Iterator[str]:
-    """How the data was read, how settings were chosen, and what `check` warns of."""
     from bertsmith.finetuning.defaults import SWEPT, chosen_settings
     from bertsmith.tasks.check import open_reader, quick
 
@@ -139,7 +138,9 @@ class TrainingProgress:
             left, (first, began) = "", self.first
             if done > first:
                 seconds = (time.monotonic() - began) / (done - first) * (total - done)
-                left = f", {_time(seconds)} left"
+                minutes, hours = f"{seconds / 60:.0f} min", f"{seconds / 3600:.1f} h"
+                duration = f"{seconds:.0f} s" if seconds < 90 else minutes
+                left = f", {hours if seconds >= 5400 else duration} left"
             line = f"{self.prefix}step {done:,} of {total:,}, loss {loss:.4f}{left}"
             typer.echo(f"\r{line:<{WIDTH}}", err=True, nl=False)
 
@@ -157,12 +158,6 @@ class TrainingProgress:
                 scores["epoch"] += f" of {round(total * row['epoch'] / done)}"
             line = ", ".join(f"{name} {value}" for name, value in scores.items())
             typer.echo(f"\r{line:<{WIDTH}}" if self.live else line, err=True)
-
-
-def _time(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _show(result: FinetuningResult, shown: Collection[str]) -> None:

@@ -19,7 +19,8 @@ def check(out: Path, text: Path | None) -> None:
     """Refuse, before anything is done, a folder of somebody else, and text that is not there."""
     if out.exists() and not out.is_dir():
         raise BertsmithError(f"{setting_name('out')}: {out} is a file; name a folder")
-    if out.is_dir() and any(out.iterdir()) and not _own(out):
+    own = (read_table(out / MARK) or {}).get("made_by") == MADE_BY
+    if out.is_dir() and any(out.iterdir()) and not own:
         raise BertsmithError(
             f"{out}: not empty, and not made by this command; choose another {setting_name('out')}"
         )
@@ -33,21 +34,13 @@ def begin(out: Path) -> None:
     """Make the folder, or clear what an earlier run made in it."""
     out.mkdir(parents=True, exist_ok=True)
     write_mark(out, {"finished": False})
-    for name in MADE:
-        _remove(out / name)
+    for path in (out / name for name in MADE):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def write_mark(out: Path, content: Mapping[str, Any]) -> None:
     """Say whose folder this is, and what came of the run."""
     write_json(out / MARK, {"made_by": MADE_BY, **content})
-
-
-def _own(out: Path) -> bool:
-    return (read_table(out / MARK) or {}).get("made_by") == MADE_BY
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -4,12 +4,13 @@ import csv
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-from bertsmith.demo.text import DemoDocument, DemoPassage, own_text, standard_library
+from bertsmith.demo.text import DemoDocument, own_text, standard_library
 from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import atomic, write_text
 from bertsmith.tokenizer import Tokenizer
@@ -58,7 +59,7 @@ def name_items(documents: Sequence[DemoDocument], own: bool) -> list[Sentence]:
     sentences: dict[str, Sentence] = {}
     for document in documents:
         for passage in document.passages:
-            for text in _sentences(passage):
+            for text in chain.from_iterable(map(SENTENCE.split, passage.paragraphs)):
                 tagged = capitals(text) if own else code_names(text, passage.names)
                 if SHORTEST <= len(tagged) <= LONGEST and any(tag != "O" for _, tag in tagged):
                     sentences.setdefault(text, tagged)
@@ -89,11 +90,6 @@ def capitals(text: str) -> Sentence:
     return tagged
 
 
-def _sentences(passage: DemoPassage) -> Iterator[str]:
-    for paragraph in passage.paragraphs:
-        yield from SENTENCE.split(paragraph)
-
-
 def split_items(items: Sequence[Item], most: int, seed: int = 0) -> dict[str, list[Item]]:
     """Shuffle items and divide at most so many of them into test, dev and train."""
     shuffled = list(items)
@@ -120,11 +116,8 @@ def write_tags(folder: Path, splits: dict[str, list[Sentence]]) -> None:
     """Write words and tags as train.conll, dev.conll and test.conll."""
     folder.mkdir(parents=True)
     for name, sentences in splits.items():
-        text = "\n\n".join("\n".join("\t".join(pair) for pair in one) for one in sentences)
+        text = "\n\n".join("\n".join(map("\t".join, sentence)) for sentence in sentences)
         write_text(folder / f"{name}.conll", text + "\n")
-
-
-# ------------------------------------------------------------------ the data of a run
 
 
 SENTENCES = (
@@ -157,7 +150,7 @@ class DemoData:
         for line in self._first_lines():
             first, _, rest = line.partition(". ")
             second = rest.partition(". ")[0].rstrip(".")
-            if all(4 <= len(one.split()) <= 10 for one in (first, second)):
+            if all(4 <= len(sentence.split()) <= 10 for sentence in (first, second)):
                 return f"{first}.", f"{second}."
         return PAIR
 
@@ -176,7 +169,7 @@ class DemoData:
     def _first_lines(self) -> list[str]:
         """The first paragraph of each passage of a person's own text; none of the library."""
         documents = self.documents if self.own else []
-        return [passage.paragraphs[0] for one in documents for passage in one.passages]
+        return [passage.paragraphs[0] for d in documents for passage in d.passages]
 
 
 def read_text(folder: Path | None) -> DemoData:

@@ -53,7 +53,6 @@ def page(
 
 
 def _charts(run: PretrainingRun) -> list[str]:
-    """Loss and accuracy over the run."""
     terms = {"masked tokens": "masked_lm", "next sentence": "next_sentence"}
     accuracy = [
         Series(name, run.points(f"{key}_accuracy", scale=100)) for name, key in terms.items()
@@ -68,7 +67,6 @@ def _charts(run: PretrainingRun) -> list[str]:
 def _tasks(
     results: dict[str, Any], shown: Sequence[Sequence[Display]], own: bool
 ) -> list[dict[str, Any]]:
-    """The two fine-tuned models with their scores and some predictions."""
     classifier, tagger = results["classifier"], results["tagger"]
     names = "names" if own else "names in code"
     words = f"sentences; F1 of the {names}; accuracy over all words {tagger['accuracy']:.1%}"

@@ -121,7 +121,6 @@ def _steps(out: Path, text: Path | None, budget: Budget, printer: StepPrinter, t
 
 
 def _commands(out: Path, sentence: str) -> list[str]:
-    """Commands to try next."""
     model, classifier, file = (
         shlex.quote(str(out / name)) for name in ("model", "classifier", "areas/test.csv")
     )

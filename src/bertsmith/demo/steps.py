@@ -32,6 +32,7 @@ from bertsmith.tasks.tagging.task import TASK as TAGGING
 from bertsmith.tasks.task import Display
 from bertsmith.tokenizer import Tokenizer, train
 from bertsmith.train import pretrain
+from bertsmith.train.flops import parameters_of
 from bertsmith.train.pretraining import FILM
 from bertsmith.train.recipe import Recipe, change, load_recipe
 from bertsmith.train.state import Checkpoints
@@ -81,7 +82,7 @@ def introduce() -> dict[str, Any]:
     cosines = apart @ apart.T - 2 * np.eye(len(texts))  # none is its own neighbour
     return {
         "model": MODEL,
-        "parameters": sum(parameter.numel() for parameter in bert.model.parameters()),
+        "parameters": parameters_of(bert.model),
         "sentences": list(MASKED),
         "guesses": guesses_of(bert, MASKED),
         "near": [
@@ -157,21 +158,18 @@ def pretrain_model(
         shutil.rmtree(folder / name)
     bert = load(out / "model", device="cpu", progress=False)
     accuracy = run.last(f"{'held_out_' if budget.minutes else ''}masked_lm_accuracy")
-    return (
-        {
-            **summary,
-            "model": str(out / "model"),
-            "layers": budget.layers,
-            "parameters": run.parameters,
-            "accuracy": accuracy or run.last("masked_lm_accuracy"),
-            "sentences": list(sentences),
-            "guesses_after": page["steps"],
-            "guesses": [*guesses, guesses_of(bert, sentences)],
-            "longer": guesses_of(load(MODEL, device="cpu", progress=False), sentences),
-        },
-        run,
-        bert,
-    )
+    results = {
+        **summary,
+        "model": str(out / "model"),
+        "layers": budget.layers,
+        "parameters": run.parameters,
+        "accuracy": accuracy or run.last("masked_lm_accuracy"),
+        "sentences": list(sentences),
+        "guesses_after": page["steps"],
+        "guesses": [*guesses, guesses_of(bert, sentences)],
+        "longer": guesses_of(load(MODEL, device="cpu", progress=False), sentences),
+    }
+    return results, run, bert
 
 
 def affordable(
@@ -198,14 +196,16 @@ class DemoTuning:
     def classifier(self, items: Sequence[tuple[str, str]]) -> tuple[dict[str, Any], list[Display]]:
         """Fine-tune on `out`/areas and write `out`/classifier; also return examples to show."""
         rows = [(text, [label]) for text, label in items]
-        count, epochs = self._affordable(rows, self.budget.classifier_seconds)
+        tokens = self.speed * self.budget.classifier_seconds
+        count, epochs = affordable([text for text, _ in rows], self.tokenizer, tokens, self.budget)
         write_table(self.out / "areas", split_items(items, count))
         return self._tuned("areas", "classifier", split_items(rows, count), epochs)
 
     def tagger(self, items: Sequence[Sentence]) -> tuple[dict[str, Any], list[Display]]:
         """Fine-tune on `out`/names and write `out`/tagger; also return examples to show."""
         rows = [(" ".join(word for word, _ in one), [tag for _, tag in one]) for one in items]
-        count, epochs = self._affordable(rows, self.budget.tagger_seconds)
+        tokens = self.speed * self.budget.tagger_seconds
+        count, epochs = affordable([text for text, _ in rows], self.tokenizer, tokens, self.budget)
         write_tags(self.out / "names", split_items(items, count))
         return self._tuned("names", "tagger", split_items(rows, count), epochs)
 
@@ -232,10 +232,6 @@ class DemoTuning:
         ]
         return {"learned_from": len(splits.train), "held_out": len(few["test"]), "starts": scores}
 
-    def _affordable(self, rows: Sequence[Row], seconds: float) -> tuple[int, int]:
-        texts = [text for text, _ in rows]
-        return affordable(texts, self.tokenizer, seconds * self.speed, self.budget)
-
     def _finetuned(
         self, model: str | Path, data: Path | Splits, out: Path | None, **settings: Any
     ) -> tuple[FinetuningResult, Evaluation]:
@@ -261,22 +257,20 @@ class DemoTuning:
             for example, prediction in zip(test.dataset.examples, test.predictions, strict=True)
             if len(example.texts[0].split()) in LENGTHS
         ]
-        return (
-            {
-                "folder": folder,
-                "learned_from": len(rows["train"]),
-                "held_out": len(rows["test"]),
-                "accuracy": scores["accuracy"],  # of held-out items; of a tagger, of their words
-                "baseline": labels["test"].count(frequent) / len(labels["test"]),
-                "baseline_label": frequent,
-                "tfidf": words["test"]["accuracy"] if words else None,
-                "f1": scores["f1"] if folder == "tagger" else None,  # of the names that it finds
-                "scores": scores,
-                "epochs": len(result.kept.history.epochs),
-                "seconds": result.kept.history.seconds,
-            },
-            shown[:SHOWN],
-        )
+        results = {
+            "folder": folder,
+            "learned_from": len(rows["train"]),
+            "held_out": len(rows["test"]),
+            "accuracy": scores["accuracy"],  # of held-out items; of a tagger, of their words
+            "baseline": labels["test"].count(frequent) / len(labels["test"]),
+            "baseline_label": frequent,
+            "tfidf": words["test"]["accuracy"] if words else None,
+            "f1": scores["f1"] if folder == "tagger" else None,  # of the names that it finds
+            "scores": scores,
+            "epochs": len(result.kept.history.epochs),
+            "seconds": result.kept.history.seconds,
+        }
+        return results, shown[:SHOWN]
 
 
 def score_bars(tuned: dict[str, Any]) -> list[tuple[str, float]]:

@@ -49,7 +49,10 @@ def standard_library() -> list[DemoDocument]:
     """The docstrings of every module, and the help topics of `pydoc`."""
     root = library_root()
     documents = [_module(path, root) for path in sorted(_sources(root))]
-    documents += _topics()
+    documents += [
+        DemoDocument(name, tuple(DemoPassage((paragraph,)) for paragraph in paragraphs(text)))
+        for name, text in sorted(help_topics().items())
+    ]
     with_text = [document for document in documents if document.passages]
     if not with_text:
         raise BertsmithError(
@@ -78,7 +81,10 @@ def library_root() -> Path:
 def own_text(folder: Path) -> list[DemoDocument]:
     """The text files of a person's folder; each sub-folder, or else each file, is an area."""
     files = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in OWN]
-    prose = {path: paragraphs(_read(path)) for path in files if path.is_file()}
+    prose = {}
+    for path in filter(Path.is_file, files):
+        with reading(path):
+            prose[path] = paragraphs(path.read_text("utf-8", errors="replace"))
     count = sum(len(line) for lines in prose.values() for line in lines)
     if count < LEAST:
         raise BertsmithError(
@@ -86,14 +92,13 @@ def own_text(folder: Path) -> list[DemoDocument]:
             f"a demo needs {LEAST:,}"
         )
     areas = _own_areas(folder, prose)
-    return [
-        DemoDocument(
-            path.name, tuple(DemoPassage((line,), area) for line, area in rows[start:][:CHAPTER])
-        )
-        for path, lines in prose.items()
-        for rows in [list(zip(lines, areas[path], strict=True))]
-        for start in range(0, len(rows), CHAPTER)
-    ]
+    documents: list[DemoDocument] = []
+    for path, lines in prose.items():
+        pairs = zip(lines, areas[path], strict=True)
+        passages = tuple(DemoPassage((line,), area) for line, area in pairs)
+        starts = range(0, len(passages), CHAPTER)
+        documents += [DemoDocument(path.name, passages[n : n + CHAPTER]) for n in starts]
+    return documents
 
 
 def _own_areas(folder: Path, prose: dict[Path, list[str]]) -> dict[Path, list[str]]:
@@ -107,11 +112,6 @@ def _own_areas(folder: Path, prose: dict[Path, list[str]]) -> dict[Path, list[st
     ((path, lines),) = prose.items()
     half = len(lines) // 2
     return {path: ["first half"] * half + ["second half"] * (len(lines) - half)}
-
-
-def _read(path: Path) -> str:
-    with reading(path):
-        return path.read_text("utf-8", errors="replace")
 
 
 def paragraphs(text: str) -> list[str]:
@@ -165,7 +165,7 @@ def _parameters(node: ast.AST) -> Iterable[str]:
         return []
     spec = node.args
     every = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs, spec.vararg, spec.kwarg]
-    return {one.arg for one in every if one is not None} - {"self", "cls"}
+    return {parameter.arg for parameter in every if parameter is not None} - {"self", "cls"}
 
 
 def help_topics() -> dict[str, str]:
@@ -173,10 +173,3 @@ def help_topics() -> dict[str, str]:
     from pydoc_data.topics import topics
 
     return topics
-
-
-def _topics() -> list[DemoDocument]:
-    return [
-        DemoDocument(name, tuple(DemoPassage((paragraph,)) for paragraph in paragraphs(text)))
-        for name, text in sorted(help_topics().items())
-    ]
