@@ -45,14 +45,8 @@ _HOMES = {
 }
 __all__ = ["Bert", "BertsmithError", "Classifier", "Index", "Tokenizer", "connect", "create"]
 __all__ += ["distill", "evaluate", "finetune", "load", "predict", "presets", "pretrain"]
-__all__ += [
-    "agreement",
-    "find_wrong_labels",
-    "learning_curve",
-    "push",
-    "quantize",
-    "texts_to_label",
-]
+__all__ += ["agreement", "find_wrong_labels", "learning_curve", "push", "quantize"]
+__all__ += ["texts_to_label"]
 
 
 def __dir__() -> list[str]:

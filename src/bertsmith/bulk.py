@@ -76,7 +76,7 @@ class FileWork:
     def start(self) -> Callable[[File], bytes]:
         """Load the model; returns what computes a file, and describes the result as JSON."""
         bert = load(self.model, progress=False, **self.loading)
-        write = {"embed": self.embed, "predict": self.predict}[self.verb]
+        write = self.embed if self.verb == "embed" else self.predict
 
         def compute(file: File) -> bytes:
             source, out = map(Path, file)
@@ -98,12 +98,12 @@ class FileWork:
 
     def predict(self, bert: Bert, source: Path, out: Path) -> int:
         """Write the rows of a file with their predictions; return their number."""
-        options = dict(self.options)
-        task, count = task_of(bert, options.pop("labels", None)), 0
+        options, count = dict(self.options), 0
+        task = task_of(bert, options.pop("labels", None))
         if (coverage := options.pop("coverage", None)) is not None:
             state_coverage(bert, coverage)
-        opening = {"usual": bert.columns, "ledger": bert.ledger, **self.reading}
-        data = open_data(source, task.reading.name, **opening)
+        reading = {"usual": bert.columns, "ledger": bert.ledger, **self.reading}
+        data = open_data(source, task.reading.name, **reading)
         with open_predictions(out, None, bert.ledger, data) as writer:
             for portion in predict_rows(bert, data, task=task, **options):
                 writer.write(portion.rows)
@@ -187,7 +187,6 @@ def run_folder(
 
 
 def _sources(folder: Path, out: Path) -> list[Path]:
-    """The .parquet files of a folder and those below it, in order."""
     if not folder.is_dir():
         raise BertsmithError(f"{folder}: no such folder")
     if out.resolve().is_relative_to(folder.resolve()):

@@ -82,11 +82,12 @@ class WorkFolder:
         # Usually they are equal, and a plan may list a million files.
         for name, before, now in differences(stored, plan, defaults) if stored != plan else ():
             entry = name.replace(" ", ".").partition(".")[0]
-            said = (sentences or {}).get(entry)
-            if callable(said):
-                said = said(stored.get(entry), plan.get(entry))
-            said = said or f"it was started with {name.rpartition('.')[2]} {before}, not {now}"
-            raise BertsmithError(f"{self.path}: {said}; {advice}")
+            sentence = (sentences or {}).get(entry)
+            if callable(sentence):
+                sentence = sentence(stored.get(entry), plan.get(entry))
+            setting = name.rpartition(".")[2]
+            sentence = sentence or f"it was started with {setting} {before}, not {now}"
+            raise BertsmithError(f"{self.path}: {sentence}; {advice}")
 
     # ------------------------------------------------------------------ finished parts
 
@@ -143,8 +144,8 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping):
             values |= flat(value, f"{prefix}{key}.")
         elif value and isinstance(value, list) and all(isinstance(v, Mapping) for v in value):
-            for number, one in enumerate(value, 1):
-                values |= flat(one, f"{prefix}{key} {number}.")
+            for number, entry in enumerate(value, 1):
+                values |= flat(entry, f"{prefix}{key} {number}.")
         else:
             values[prefix + key] = value
     return values

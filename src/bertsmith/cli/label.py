@@ -75,9 +75,9 @@ def label(
     address = address_of(listener, host)
     with labelling(data, out, **options) as session:
         shared.notes(ledger.lines())
-        count = len(session.items)
-        about = {"url": address, "texts": count, "pid": os.getpid()}
-        line = f"{count:,} texts on {address} (Ctrl-C ends; labels: {out})"
+        total = len(session.items)
+        about = {"url": address, "texts": total, "pid": os.getpid()}
+        line = f"{total:,} texts on {address} (Ctrl-C ends; labels: {out})"
         shared.output(as_json, [about], lambda: typer.echo(line))
         sys.stdout.flush()
         session.start()

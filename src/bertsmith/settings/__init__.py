@@ -71,13 +71,13 @@ def taking(settings: type, usual: Any = ...) -> Callable[[Function], Function]:
     return wrap
 
 
-def picked(settings: type[Settings], given: dict[str, Any], *, only: bool = False) -> Settings:
+def picked(settings: type[Settings], keywords: dict[str, Any], *, only: bool = False) -> Settings:
     """Take the settings of a class out of keyword arguments; choices and bounds are checked.
 
     With `only`, any other keyword is an error.
     """
     fields, kinds = declared(settings), get_type_hints(settings)
-    values = {name: given.pop(name) for name in fields if name in given}
+    values = {name: keywords.pop(name) for name in fields if name in keywords}
     for name, value in values.items():
         about = fields[name].metadata
         types = (kinds[name], *get_args(kinds[name]))
@@ -89,6 +89,6 @@ def picked(settings: type[Settings], given: dict[str, Any], *, only: bool = Fals
         bounds = {side: about[key] for key, side in (("ge", "low"), ("le", "high")) if key in about}
         if bounds and not (value is None and fields[name].default is None):
             real_number(value, name_of(settings, name), **bounds)
-    if only and given:
-        raise BertsmithError(f"unknown setting {next(iter(given))!r}")
+    if only and keywords:
+        raise BertsmithError(f"unknown setting {next(iter(keywords))!r}")
     return settings(**values)
