@@ -31,8 +31,9 @@ def parse_json(data: bytes | str, where: object, kind: type = dict, constant: An
     except ValueError as error:  # not UTF-8, or numbers of thousands of digits, too
         raise BertsmithError(f"{where}: not valid JSON ({one_line(error)})") from None
     if not isinstance(content, kind):
-        found = type(content).__name__
-        raise BertsmithError(f"{where}: expected a JSON {kind.__name__}, not {found}")
+        raise BertsmithError(
+            f"{where}: expected a JSON {kind.__name__}, not {type(content).__name__}"
+        )
     return content
 
 

@@ -95,7 +95,7 @@ def _masked(bert: LoadedModel, lines: list[str], seed: int) -> Bench:
 
     material = masked_words(bert, lines, seed=seed)
     return Bench(
-        lambda one: {"loss": loss(one, material)},
+        lambda model: {"loss": loss(model, material)},
         lambda: material.windows,
         lambda: loss(bert, material),
         lambda: material,
@@ -114,7 +114,7 @@ def _labels(bert: LoadedModel, file: Path, limit: int, seed: int) -> Bench:
     dataset = replace(dataset, examples=inspection.sample(dataset.examples, limit, seed))
     metric = task.metrics(dataset)[0]
     return Bench(
-        lambda one: ablation.scores(one, dataset),
+        lambda model: ablation.scores(model, dataset),
         lambda: ablation.windows(bert, dataset),
         lambda: -ablation.scores(bert, dataset)[metric],
         lambda: ablation.material(bert, dataset),
@@ -187,7 +187,7 @@ def parse_heads(text: str, counts: list[int]) -> list[tuple[int, int]]:
         number = whole_number(layer, f"--heads: the layer of {shown}", 0, len(counts) - 1)
         last = counts[number] - 1
         if head == "*":
-            heads.update(((number, one), None) for one in range(last + 1))
+            heads.update(dict.fromkeys((number, every) for every in range(last + 1)))
         else:
             heads[number, whole_number(head, f"--heads: the head of {shown}", 0, last)] = None
     return list(heads)

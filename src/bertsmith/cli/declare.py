@@ -82,5 +82,5 @@ def verb(function: Verb) -> Verb:
         function(**values)
 
     call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {one.name: one.annotation for one in parameters}
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return call

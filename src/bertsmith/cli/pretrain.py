@@ -206,4 +206,4 @@ def recipes(
         return
     if changes:
         raise BertsmithError("--set needs a recipe")
-    shared.print_list({one: load_recipe(one).about for one in recipe_names()}, 28, as_json)
+    shared.print_list({recipe: load_recipe(recipe).about for recipe in recipe_names()}, 28, as_json)

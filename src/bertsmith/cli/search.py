@@ -68,7 +68,7 @@ def search(
         from bertsmith.search import answers
 
         extracted = answers(answer, query, hits, device=device)
-    rows = [{"answer": one.to_dict()} for one in extracted] + [hit.to_dict() for hit in hits]
+    rows = [{"answer": span.to_dict()} for span in extracted] + [hit.to_dict() for hit in hits]
     shared.output(as_json, rows, lambda: show(hits, scale, extracted))
 
 

@@ -38,7 +38,7 @@ def page(
         charts=_charts(run),
         published=PUBLISHED // max(training["tokens"], 1) // 1000 * 1000,
         tasks=_tasks(results, shown, own),
-        starts=_bars([(one["name"], one["f1"]) for one in results["few_labels"]["starts"]], [0]),
+        starts=_bars([(row["name"], row["f1"]) for row in results["few_labels"]["starts"]], [0]),
         areas=bar_list([(name, n, f"{n:,}") for name, n in results["text"]["areas"].items()]),
         head=head,
         map=heat_map(
@@ -76,7 +76,7 @@ def _tasks(
             "tuned": classifier,
             "bars": _bars(score_bars(classifier)),
             "counted": "texts; accuracy",
-            "lines": [_labelled(one) for one in shown[0]],
+            "lines": [_labelled(display) for display in shown[0]],
             "legend": [],
         },
         {
@@ -84,7 +84,7 @@ def _tasks(
             "tuned": tagger,
             "bars": _bars(score_bars(tagger)),
             "counted": words,
-            "lines": [_tagged(one) for one in shown[1]],
+            "lines": [_tagged(display) for display in shown[1]],
             "legend": [MarkedPart(*kind) for kind in KINDS.items()],
         },
     ]
@@ -96,14 +96,14 @@ def _bars(rows: Sequence[tuple[str, float]], weak: Sequence[int] | None = None) 
     return bar_list(bars, most=1.0, weak=range(len(rows) - 1) if weak is None else weak)
 
 
-def _labelled(one: Display) -> list[MarkedPart]:
-    right, sure = one.label == one.prediction, f"{one.confidence:.0%}"
-    note = sure if right else f"{sure}, label: {one.label}"
-    text, prediction = one.passages[0].text, one.prediction or ""
-    return [MarkedPart(f"{text} "), MarkedPart(prediction, "good" if right else "bad", note)]
+def _labelled(display: Display) -> list[MarkedPart]:
+    correct, confidence = display.label == display.prediction, f"{display.confidence:.0%}"
+    note = confidence if correct else f"{confidence}, label: {display.label}"
+    text, prediction = display.passages[0].text, display.prediction or ""
+    return [MarkedPart(f"{text} "), MarkedPart(prediction, "good" if correct else "bad", note)]
 
 
-def _tagged(one: Display) -> list[MarkedPart]:
-    sentence = one.passages[0]
+def _tagged(display: Display) -> list[MarkedPart]:
+    sentence = display.passages[0]
     marks = ((mark.start, mark.end, KINDS[mark.kind], "") for mark in sentence.marks)
     return highlighted(sentence.text, marks)

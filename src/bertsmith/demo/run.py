@@ -56,7 +56,7 @@ def _steps(out: Path, text: Path | None, budget: Budget, printer: StepPrinter, t
         met = steps.introduce()
     printer.guesses(met["sentences"], [met["guesses"]])
     printer.rows(
-        [(one["text"], f"→ {one['nearest']}", f"{one['cosine']:.2f}") for one in met["near"]]
+        [(row["text"], f"→ {row['nearest']}", f"{row['cosine']:.2f}") for row in met["near"]]
     )
 
     with printer.step(
@@ -69,7 +69,7 @@ def _steps(out: Path, text: Path | None, budget: Budget, printer: StepPrinter, t
         source, tokenizer = steps.train_vocabulary(out, data, budget)
     size = f"{source['characters'] / 1e6:.1f} million characters of {source['source']}"
     printer.line(f"{size}: {source['vocabulary']:,} tokens")
-    printer.line(" ".join(one["token"] for one in source["tokens"]))
+    printer.line(" ".join(row["token"] for row in source["tokens"]))
 
     masked = data.sentences(tokenizer)
     with printer.step(
@@ -96,7 +96,7 @@ def _steps(out: Path, text: Path | None, budget: Budget, printer: StepPrinter, t
         printer.bars(steps.score_bars(tagger), "F1 on held-out sentences")
         few = tuning.starts()
     printer.line(f"the same tagger, trained on only {few['learned_from']} labelled sentences:")
-    printer.bars([(one["name"], one["f1"]) for one in few["starts"]], "F1")
+    printer.bars([(row["name"], row["f1"]) for row in few["starts"]], "F1")
 
     with printer.step("Looking inside", "Which tokens each head of each layer attends to."):
         head = steps.furthest_head(bert, *data.pair(), out / "attention.html")
@@ -172,7 +172,9 @@ class StepPrinter:
         rows = []
         for number, sentence in enumerate(sentences):
             token, score = moments[-1][number][0]
-            past = [name for name, _ in groupby(one[number][0][0] for one in moments)][-4:-1]
+            past = [name for name, _ in groupby(guesses[number][0][0] for guesses in moments)][
+                -4:-1
+            ]
             before = "← " + " ← ".join(reversed(past)) if past else ""
             rows.append((sentence.replace("[MASK]", token), f"{score:.0%}", before))
         self.rows(rows)

@@ -68,7 +68,7 @@ Row = tuple[str, list[str]]  # a text, with its label or the tags of its words
 def guesses_of(bert: Bert, sentences: Sequence[str]) -> Guesses:
     """The best tokens of a model for the mask of each sentence."""
     rows = bert.fill_mask(list(sentences), top=TOP)
-    return [[(one.token, one.score) for one in row[:TOP]] for row in rows]
+    return [[(guess.token, guess.score) for guess in row[:TOP]] for row in rows]
 
 
 def introduce() -> dict[str, Any]:
@@ -203,7 +203,7 @@ class DemoTuning:
 
     def tagger(self, items: Sequence[Sentence]) -> tuple[dict[str, Any], list[Display]]:
         """Fine-tune on `out`/names and write `out`/tagger; also return examples to show."""
-        rows = [(" ".join(word for word, _ in one), [tag for _, tag in one]) for one in items]
+        rows = [(" ".join(word for word, _ in item), [tag for _, tag in item]) for item in items]
         tokens = self.speed * self.budget.tagger_seconds
         count, epochs = affordable([text for text, _ in rows], self.tokenizer, tokens, self.budget)
         write_tags(self.out / "names", split_items(items, count))
@@ -316,7 +316,7 @@ def group_senses(bert: Bert, texts: Sequence[str], most: int, page: Path) -> dic
     groups = []
     for number in range(max(result.groups) + 1):
         members = result.members(number)
-        examples = list(dict.fromkeys(result.places[one].around(34) for one in members))[:3]
+        examples = list(dict.fromkeys(result.places[n].around(34) for n in members))[:3]
         words = result.words(number)
         groups.append({"count": len(members), "words": words, "examples": examples})
     return {"word": AMBIGUOUS, "groups": groups}

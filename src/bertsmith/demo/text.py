@@ -103,10 +103,10 @@ def own_text(folder: Path) -> list[DemoDocument]:
 
 def _own_areas(folder: Path, prose: dict[Path, list[str]]) -> dict[Path, list[str]]:
     """An area for each paragraph: the sub-folder or the file it is in, or the half of one file."""
-    parts = {path: path.relative_to(folder).parts for path in prose}
-    tops = {names[0] for names in parts.values() if len(names) > 1}
-    if len(tops) > 1:
-        return {path: [parts[path][0]] * len(lines) for path, lines in prose.items()}
+    names = {path: path.relative_to(folder).parts for path in prose}
+    sub_folders = {entries[0] for entries in names.values() if len(entries) > 1}
+    if len(sub_folders) > 1:
+        return {path: [names[path][0]] * len(lines) for path, lines in prose.items()}
     if len(prose) > 1:
         return {path: [path.stem] * len(lines) for path, lines in prose.items()}
     ((path, lines),) = prose.items()
