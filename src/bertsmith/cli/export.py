@@ -87,19 +87,21 @@ def export(
             int8=int8,
             overwrite=overwrite,
         )
-    shared.output(as_json, [summary], lambda: _show(summary))
 
+    def show() -> None:
+        typer.echo(f"written to {summary['out']}, {summary['bytes'] / 2**20:.1f} MiB")
+        if "steps" in summary:
+            typer.echo(f"steps: {', '.join(map(str, summary['steps']))}")
+        if "panels" in summary:
+            typer.echo(f"panels: {', '.join(summary['panels'])}; open the file in a browser")
+            return
+        inputs, outputs = ", ".join(summary["inputs"]), ", ".join(summary["outputs"])
+        typer.echo(f"inputs: {inputs}; outputs: {outputs}")
+        worst = max(summary["differences"].values())
+        lengths = ", ".join(map(str, summary["lengths"]))
+        typer.echo(f"largest difference from torch {worst:.1e}, at lengths {lengths}")
+        if "int8_cosine" in summary:
+            cosine = f"mean cosine {summary['int8_cosine']:.4f}"
+            typer.echo(f"int8: {cosine} to float32 on random tokens")
 
-def _show(summary: dict[str, Any]) -> None:
-    typer.echo(f"written to {summary['out']}, {summary['bytes'] / 2**20:.1f} MiB")
-    if "steps" in summary:
-        typer.echo(f"steps: {', '.join(map(str, summary['steps']))}")
-    if "panels" in summary:
-        typer.echo(f"panels: {', '.join(summary['panels'])}; open the file in a browser")
-        return
-    typer.echo(f"inputs: {', '.join(summary['inputs'])}; outputs: {', '.join(summary['outputs'])}")
-    worst = max(summary["differences"].values())
-    lengths = ", ".join(map(str, summary["lengths"]))
-    typer.echo(f"largest difference from torch {worst:.1e}, at lengths {lengths}")
-    if "int8_cosine" in summary:
-        typer.echo(f"int8: mean cosine {summary['int8_cosine']:.4f} to float32 on random tokens")
+    shared.output(as_json, [summary], show)

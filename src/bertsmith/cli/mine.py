@@ -51,8 +51,8 @@ def mine(
         rows = list(mining.mine(opened, questions, partial(show, "queries"), **settings))
     write_text(out, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
     negatives = sum(len(row["negative"]) for row in rows)
-    bare = sum(not row["negative"] for row in rows)
-    summary = {"out": str(out), "rows": len(rows), "negatives": negatives, "without": bare}
+    without = sum(not row["negative"] for row in rows)
+    summary = {"out": str(out), "rows": len(rows), "negatives": negatives, "without": without}
     line = f"{len(rows):,} rows with {negatives:,} negatives in {out}"
-    line += f"; rows without a negative: {bare:,}" if bare else ""
+    line += f"; rows without a negative: {without:,}" if without else ""
     shared.output(as_json, [summary], lambda: typer.echo(line))

@@ -1,17 +1,12 @@
 """`bertsmith quantize`: a model in int8, measured beside its float32 original."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from bertsmith.cli import shared, tasks
 from bertsmith.cli.declare import option
-
-if TYPE_CHECKING:
-    from bertsmith.reports.quantize import QuantizationProof
 
 SHOWN = 8  # layers in the table, if none stay in float32
 
@@ -53,29 +48,25 @@ def quantize(
         tasks.show_table(("layer", "error in int8", "dtype"), rows, left=True)
         if more := len(result.layers) - len(layers):
             typer.echo(f"{more} more layers, all int8, have smaller errors")
-        if result.proof is None:
+        if (proof := result.proof) is None:
             shared.note("not compared with float32; --data FILE does it")
-        else:
-            _show_proof(result.proof)
+            return
+        if scores := proof.scores:
+            typer.echo(
+                f"{proof.measure} on {proof.examples:,} examples: float32 {scores['float32']:.4f}, "
+                f"int8 {scores['int8']:.4f}, difference {scores['difference']:+.4f} "
+                f"(95 % interval {scores['low']:+.4f} to {scores['high']:+.4f})"
+            )
+        if proof.agreement is not None:
+            typer.echo(f"equal predictions: {proof.agreement:.2%} of {proof.examples:,}")
+        if proof.largest_change is not None:
+            typer.echo(f"largest change of a prediction: {proof.largest_change:.4f}")
+        mean, minimum = proof.cosine["mean"], proof.cosine["minimum"]
+        typer.echo(f"cosine to float32: mean {mean:.4f}, minimum {minimum:.4f}")
+        if near := proof.neighbours:
+            typer.echo(
+                f"retrieval: {near['first']:.1%} of texts keep their nearest neighbour, "
+                f"{near['shared']:.1%} of the {near['of']:.0f} nearest are the same"
+            )
 
     shared.output(as_json, [result.to_dict()], show)
-
-
-def _show_proof(proof: QuantizationProof) -> None:
-    if scores := proof.scores:
-        typer.echo(
-            f"{proof.measure} on {proof.examples:,} examples: float32 {scores['float32']:.4f}, "
-            f"int8 {scores['int8']:.4f}, difference {scores['difference']:+.4f} "
-            f"(95 % interval {scores['low']:+.4f} to {scores['high']:+.4f})"
-        )
-    if proof.agreement is not None:
-        typer.echo(f"equal predictions: {proof.agreement:.2%} of {proof.examples:,}")
-    if proof.largest_change is not None:
-        typer.echo(f"largest change of a prediction: {proof.largest_change:.4f}")
-    cosine = proof.cosine
-    typer.echo(f"cosine to float32: mean {cosine['mean']:.4f}, minimum {cosine['minimum']:.4f}")
-    if near := proof.neighbours:
-        typer.echo(
-            f"retrieval: {near['first']:.1%} of texts keep their nearest neighbour, "
-            f"{near['shared']:.1%} of the {near['of']:.0f} nearest are the same"
-        )
