@@ -64,8 +64,8 @@ def evaluate_search(
         ranking["rerank"] = opened.reranker(ranking["rerank"] or None)
         results = []
         for name in dict.fromkeys(modes):
-            with progress(name) as show:
-                report = partial(show, name)
+            with progress(name) as bar:
+                report = partial(bar, name)
                 results.append(
                     scoring.evaluate_search(opened, texts, grades, name, draws, report, **ranking)
                 )
@@ -73,8 +73,8 @@ def evaluate_search(
         if learn_weights:
             from bertsmith.search.weights import learn_weights as learn
 
-            with progress("weights") as show:
-                learned = learn(opened, texts, grades, draws, partial(show, "weights"))
+            with progress("weights") as bar:
+                learned = learn(opened, texts, grades, draws, partial(bar, "weights"))
     *others, last = results
     comparisons = []
     if last.mode == "hybrid":

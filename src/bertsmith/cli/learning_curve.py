@@ -42,7 +42,7 @@ def learning_curve(
     source, split = split_sources(data)["train"]
     reading = tasks.reading(columns)
     reading |= {"split": split or reading["split"], "label_names": tasks.names_of(label_names)}
-    with progress("models") as show:
+    with progress("models") as bar:
         curve = measure(
             model,
             source,
@@ -53,7 +53,7 @@ def learning_curve(
             full=full,
             seed=seed,
             device=device,
-            progress=lambda done, total: show("models", done, total, f"{done} of {total} models"),
+            progress=lambda done, total: bar("models", done, total, f"{done} of {total} models"),
             **reading,
         )
     if report is not None:

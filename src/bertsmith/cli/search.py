@@ -100,8 +100,8 @@ def parse_weights(text: str | None) -> tuple[float, float] | None:
 
 def difference(row: Mapping[str, Any], metric: str = "") -> str:
     """The difference of two scores with its 95% interval."""
-    gain = f"{row['difference']:+.4f}{metric and f' {metric}'}"
-    return f"{gain} (95%: {row['low']:+.4f} to {row['high']:+.4f})"
+    unit = f" {metric}" if metric else ""
+    return f"{row['difference']:+.4f}{unit} (95%: {row['low']:+.4f} to {row['high']:+.4f})"
 
 
 def scale_of(mode: str, weights: tuple[float, float], fusion: str) -> str:
