@@ -25,9 +25,9 @@ def add_norm(
         return total, norm(total)
     layer: Any = linear
     last: Any = norm
-    share: Any = dropout.p if dropout.training else 0.0
+    probability: Any = dropout.p if dropout.training else 0.0
     parameters = (layer.bias, last.weight, last.bias, last.eps)
-    return sum_and_norm(x, F.linear(inner, layer.weight), *parameters, share)
+    return sum_and_norm(x, F.linear(inner, layer.weight), *parameters, probability)
 
 
 def up_gelu(x: Tensor, linear: nn.Module, activation: nn.Module, gated: bool = False) -> Tensor:
@@ -38,8 +38,8 @@ def up_gelu(x: Tensor, linear: nn.Module, activation: nn.Module, gated: bool = F
         return bias_gelu(F.linear(x, linear.weight), linear.bias, gated)
     if not gated:
         return activation(linear(x))
-    bent, gate = linear(x).chunk(2, dim=-1)
-    return activation(bent) * gate
+    first, second = linear(x).chunk(2, dim=-1)
+    return activation(first) * second
 
 
 def fits_fused(x: Tensor) -> bool:
@@ -49,7 +49,6 @@ def fits_fused(x: Tensor) -> bool:
 
 
 def _plain(module: nn.Module, kind: type[nn.Module]) -> bool:
-    """Return whether a module is a plain torch module without hooks."""
     return type(module) is kind and not module._forward_hooks and not module._forward_pre_hooks
 
 

@@ -1,14 +1,13 @@
 """Attention with DeBERTa's relative positions, in Triton: no padding, no (H, n, n) in memory.
 
-The score of query i and key j is the sum of three products: query and key, query and the position
-vector of the distance i - j, key and another vector of that distance. Vectors are laid out by
-distance, also where distances share a row of the table: every score has an element of its own, and
-the backward pass needs no atomic sums.
+The score of query i and key j is the sum of three dot products: query and key, query and the vector
+of the distance i - j, key and another vector of that distance. Vectors are laid out by distance,
+also where distances share a row of the table: every score has an element of its own, so that
+backward needs no atomic additions.
 
-For sequences of at most 128 tokens, `turned` computes all products in one program. For longer ones,
-the products of all tokens with the vectors of all distances are two matrix multiplications, whose
-results `bands` reads. They are computed again for backward, and for some heads at a time if there
-are many tokens.
+For sequences of at most 128 tokens, `turned` computes everything in one program. For longer ones,
+the dot products of all tokens with the vectors of all distances are two matrix multiplications,
+whose results `bands` reads. Backward computes them again; with many tokens, some heads at a time.
 """
 
 import math
@@ -20,7 +19,13 @@ from torch import Tensor
 
 from bertsmith.kernels import short
 from bertsmith.kernels.ragged import is_ampere, ragged_attention
-from bertsmith.kernels.short import HALVES, _contiguous_heads, _empty_gradients, _split
+from bertsmith.kernels.short import (
+    HALVES,
+    _contiguous_heads,
+    _dropout_seed,
+    _empty_gradients,
+    _split,
+)
 
 WIDTHS = (16, 32, 64)  # head widths; wider ones need more shared memory than many GPUs have
 ELEMENTS = 1 << 30  # of a band at a time
@@ -63,9 +68,7 @@ def relative_attention(
     if keys is None and queries is None:
         how = (boundaries, longest, scale, window, causal, dropout)
         return ragged_attention(rows[0].unbind(1) if len(rows) == 1 else rows, *how)
-    seed = boundaries[:1]  # of dropout; not read without
-    if dropout:
-        seed = torch.randint(2**31 - 1, (1,), dtype=torch.int32, device=boundaries.device)
+    seed = _dropout_seed(boundaries, dropout)
     near = -1 if window is None else window
     side = band_side(longest)
     columns = torch.arange(-side, side, device=distances.device)
@@ -170,17 +173,18 @@ def _relative(
 
     `kind` says which tables there are: 1, the one for queries; 2, the one for keys; 3, both.
     """
-    from bertsmith.kernels import bands, turned
+    from bertsmith.kernels import bands, tiles, turned
 
     out, sums = _outputs(rows)
-    how = (longest, scale, window, causal, dropout)
+    options = (longest, scale, window, causal, dropout)
     for some in _some_heads(out, tables):
         parts, pair = [x[:, some] for x in _split(rows)], _pair(tables, kind, some)
-        where = (out[:, some], sums[some], seed, boundaries, some.start, out.shape[1])
+        where = (sums[some], seed, boundaries, some.start, out.shape[1])
+        group = tiles.HeadGroup(*where, *options)
         if fits_turned(out, longest):
-            turned.forward(parts, pair, *where, *how)
+            turned.forward(parts, pair, out[:, some], group)
         else:
-            bands.forward(parts, _bands(parts, pair, scale), *where, *how)
+            bands.forward(parts, _bands(parts, pair, scale), out[:, some], group)
     return out, sums
 
 
@@ -201,24 +205,25 @@ def _back(
     dropout: float,
 ) -> list[Tensor]:
     """Return the gradients of queries, keys and values (T, 3, H, d), then those of the tables."""
-    from bertsmith.kernels import bands, turned
+    from bertsmith.kernels import bands, tiles, turned
 
     joint, *to_tables = results = _gradients(grad, out, rows, tables)
-    how = (longest, scale, window, causal, dropout)
+    options = (longest, scale, window, causal, dropout)
     for some in _some_heads(out, tables):
         parts = [
             x[:, some] for x in (*_split(rows), _contiguous_heads(grad), _contiguous_heads(out))
         ]
         pair = _pair(tables, kind, some)
         own = joint[:, :, some]
-        where = (own, sums[some], seed, boundaries, some.start, out.shape[1])
+        where = (sums[some], seed, boundaries, some.start, out.shape[1])
+        group = tiles.HeadGroup(*where, *options)
         written = iter(to_tables)
         if fits_turned(out, longest):
-            for found in turned.backward(parts[:4], pair, *where, *how):
-                if found is not None:
-                    next(written)[:, some] = found
+            for table_grad in turned.backward(parts[:4], pair, own, group):
+                if table_grad is not None:
+                    next(written)[:, some] = table_grad
             continue
-        steps = bands.backward(parts, _bands(parts, pair, scale), *where, *how)
+        steps = bands.backward(parts, _bands(parts, pair, scale), own, group)
         for x, to_x, table, step in zip(parts, own.unbind(1), pair, steps, strict=False):
             if table is not None and step is not None:
                 to_x.transpose(0, 1).baddbmm_(step, table.transpose(0, 1))
