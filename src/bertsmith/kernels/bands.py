@@ -11,14 +11,14 @@ gradients need no atomic additions. Names are those of `tiles`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from bertsmith.kernels.tiles import LOG2_E, HeadGroup, _keeps, _load, _mask_scores
+from bertsmith.kernels.tiles import LOG2_E, _keeps, _load, _mask_scores
 
 ANY = ("tokens", "share")  # arguments whose values compile no other program
 SPLITS = 16  # parts of the tokens, whose gradients of position vectors are summed apart
@@ -258,50 +258,69 @@ def distance_sums(
     tl.store(out + ptr, total)
 
 
-def forward(parts: list[Tensor], bands: list[Tensor | None], out: Tensor, group: HeadGroup) -> None:
-    """Run `forward_rows` on some heads; `parts` are their queries, keys and values."""
-    tile = tiling(group.side, out.dtype, backward=False)
+def forward(
+    parts: list[Tensor],
+    bands: list[Tensor | None],
+    out: Tensor,
+    log_sums: Tensor,
+    seed: Tensor,
+    boundaries: Tensor,
+    first: int,
+    heads: int,
+    *options: float,
+) -> None:
+    """Run `forward_rows` on the heads in `parts`, which begin at head `first` of `heads`."""
+    side, scale, dropout, constants = _constants(parts[0], bands, *options)
+    tile = tiling(side, out.dtype, backward=False)
     q_band, k_band = (out if band is None else band for band in bands)
-    blocks = triton.cdiv(group.side, tile.queries)
-    forward_rows[(group.sequences * blocks, parts[0].shape[1])](
-        *(*parts, q_band, k_band, out, group.log_sums, group.seed, group.boundaries),
+    blocks = triton.cdiv(side, tile.queries)
+    forward_rows[((len(boundaries) - 1) * blocks, parts[0].shape[1])](
+        *(*parts, q_band, k_band, out, log_sums, seed, boundaries),
         *(x.stride(0) for x in (*parts, out)),
-        *(len(out), blocks, group.first, group.heads, group.scale, group.dropout),
-        **group.constants(parts[0], bands),
-        **_tiled(tile, out),
+        *(len(out), blocks, first, heads, scale, dropout),
+        **constants,
+        **_tiled(tile),
     )
 
 
 def backward(
-    parts: list[Tensor], bands: list[Tensor | None], grads: Tensor, group: HeadGroup
+    parts: list[Tensor],
+    bands: list[Tensor | None],
+    grads: Tensor,
+    log_sums: Tensor,
+    seed: Tensor,
+    boundaries: Tensor,
+    first: int,
+    heads: int,
+    *options: float,
 ) -> list[Tensor | None]:
     """Write the gradients of queries, keys and values into `grads`; return those of the bands.
 
     `parts` are queries, keys, values, gradients and outputs; `grads` (T, 3, h, d) may be strided.
     """
-    tile = tiling(group.side, grads.dtype, backward=True)
-    constants = group.constants(parts[0], bands)
+    side, scale, dropout, constants = _constants(parts[0], bands, *options)
+    tile = tiling(side, grads.dtype, backward=True)
     band_grads = [None if band is None else torch.zeros_like(band) for band in bands]
     q_band, k_band, q_band_grad, k_band_grad = (
         grads if x is None else x for x in (*bands, *band_grads)
     )
-    blocks, tokens, across = triton.cdiv(group.side, tile.keys), len(grads), parts[0].shape[1]
-    backward_columns[(group.sequences * blocks, across)](
-        *(*parts, q_band, k_band, q_band_grad, k_band_grad, grads),
-        *(group.log_sums, group.seed, group.boundaries),
+    count, across = len(boundaries) - 1, parts[0].shape[1]
+    blocks, tokens = triton.cdiv(side, tile.keys), len(grads)
+    backward_columns[(count * blocks, across)](
+        *(*parts, q_band, k_band, q_band_grad, k_band_grad, grads, log_sums, seed, boundaries),
         *(x.stride(0) for x in (*parts, grads)),
-        *(tokens, blocks, group.first, group.heads, group.scale, group.dropout),
+        *(tokens, blocks, first, heads, scale, dropout),
         **constants,
-        **_tiled(tile, grads),
+        **_tiled(tile),
     )
-    blocks = triton.cdiv(group.side, tile.queries)
+    blocks = triton.cdiv(side, tile.queries)
     for name in ("window", "causal", "drops", "by_key"):
         constants.pop(name)
-    backward_queries[(group.sequences * blocks, across)](
-        *(parts[1], q_band_grad, k_band_grad, grads, group.boundaries),
+    backward_queries[(count * blocks, across)](
+        *(parts[1], q_band_grad, k_band_grad, grads, boundaries),
         *(parts[1].stride(0), grads.stride(0), tokens, blocks),
         **constants,
-        **_tiled(tile, grads),
+        **_tiled(tile),
     )
     return band_grads
 
@@ -330,10 +349,27 @@ def by_distance(grad_scores: Tensor, rows: Tensor) -> Tensor:
     return log_sums.sum(0).to(rows.dtype)
 
 
-def _tiled(tile: Tiling, x: Tensor) -> dict[str, Any]:
+def _constants(
+    query: Tensor, bands: list[Tensor | None], *options: float
+) -> tuple[int, float, float, dict[str, object]]:
+    longest, scale, window, causal, dropout = options
+    side = max(16, triton.next_power_of_2(int(longest)))
+    constants = {
+        "side": side,
+        "dim": query.shape[-1],
+        "window": window,
+        "causal": causal,
+        "drops": dropout > 0,
+        "by_query": bands[0] is not None,
+        "by_key": bands[1] is not None,
+        "precision": _precision(query),
+    }
+    return side, scale, dropout, constants
+
+
+def _tiled(tile: Tiling) -> dict[str, int]:
     queries, keys, warps, stages = tile
-    sizes = {"q_block": queries, "k_block": keys, "num_warps": warps, "num_stages": stages}
-    return {**sizes, "precision": _precision(x)}
+    return {"q_block": queries, "k_block": keys, "num_warps": warps, "num_stages": stages}
 
 
 def _precision(x: Tensor) -> str | None:

@@ -25,9 +25,9 @@ def add_norm(
         return total, norm(total)
     layer: Any = linear
     last: Any = norm
-    probability: Any = dropout.p if dropout.training else 0.0
+    share: Any = dropout.p if dropout.training else 0.0
     parameters = (layer.bias, last.weight, last.bias, last.eps)
-    return sum_and_norm(x, F.linear(inner, layer.weight), *parameters, probability)
+    return sum_and_norm(x, F.linear(inner, layer.weight), *parameters, share)
 
 
 def up_gelu(x: Tensor, linear: nn.Module, activation: nn.Module, gated: bool = False) -> Tensor:
@@ -38,8 +38,8 @@ def up_gelu(x: Tensor, linear: nn.Module, activation: nn.Module, gated: bool = F
         return bias_gelu(F.linear(x, linear.weight), linear.bias, gated)
     if not gated:
         return activation(linear(x))
-    first, second = linear(x).chunk(2, dim=-1)
-    return activation(first) * second
+    bent, gate = linear(x).chunk(2, dim=-1)
+    return activation(bent) * gate
 
 
 def fits_fused(x: Tensor) -> bool:
@@ -49,6 +49,7 @@ def fits_fused(x: Tensor) -> bool:
 
 
 def _plain(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Return whether a module is a plain torch module without hooks."""
     return type(module) is kind and not module._forward_hooks and not module._forward_pre_hooks
 
 

@@ -16,26 +16,8 @@ ADD = torch.ops.aten.add.Tensor
 NORM = torch.ops.bertsmith.norm_back.default
 
 
-class GraphPass(CustomGraphPass):
-    """A pass without settings: torch.compile reuses graphs that another of its class changed."""
-
-    sources: tuple[str, ...]  # the files that determine what it does
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
-
-    def uuid(self) -> Any:
-        """Identify this version of the pass to torch's cache of compiled graphs."""
-        return get_hash_for_files(self.sources)
-
-
-class FuseSums(GraphPass):
+class FuseSums(CustomGraphPass):
     """norm_back(a + b, None, ...) → norm_back(a, b, ...), for torch.compile's default backend."""
-
-    sources = (__file__, fused.__file__)
 
     def __call__(self, graph: Graph) -> None:
         """Change the graph in place."""
@@ -45,11 +27,22 @@ class FuseSums(GraphPass):
                 norm.args = (*total.args, *rest)
                 graph.erase_node(total)
 
+    def __eq__(self, other: object) -> bool:
+        # torch.compile reuses graphs that were compiled with equal options.
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def uuid(self) -> Any:
+        """Identify this version of the pass to torch's cache of compiled graphs."""
+        return get_hash_for_files((__file__, fused.__file__))
+
 
 def _is_plain_sum(node: Any) -> bool:
     """Return whether a node is the sum of two tensors of the same shape and type."""
     if not isinstance(node, Node) or node.target is not ADD or node.kwargs:
         return False
-    values = [term.meta["val"] for term in (*node.args, node) if isinstance(term, Node)]
+    values = [one.meta["val"] for one in (*node.args, node) if isinstance(one, Node)]
     # Sizes may be symbols, which have no hash and must not be compared here.
     return len(values) == 3 and len({(str(x.shape), x.dtype) for x in values}) == 1

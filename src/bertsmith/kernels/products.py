@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 from torch.fx import Graph, Node
 
-from bertsmith.kernels import float8, fused, graphs, rowwise  # registers the operators
-from bertsmith.kernels.graphs import GraphPass
+from bertsmith.kernels import float8, fused, rowwise  # registers the operators
 
 ATEN, OURS = torch.ops.aten, torch.ops.bertsmith
 CONVERT = torch.ops.prims.convert_element_type.default
@@ -39,14 +39,12 @@ class Product(NamedTuple):
     bias: Node | None = None
 
 
-class MultiplyInFloat8(GraphPass):
+class MultiplyInFloat8(CustomGraphPass):
     """mm(x, W.T), mm(grad, W) and mm(grad.T, x) in FP8, in joint graphs of forward and backward.
 
     Weights are scaled by their largest value, activations by a constant, and all gradients of a
     graph by the largest incoming one: no scale depends on earlier steps.
     """
-
-    sources = (__file__, graphs.__file__, float8.__file__, fused.__file__, rowwise.__file__)
 
     def __call__(self, graph: Graph) -> None:
         """Change the graph in place; graphs without a backward pass stay as they are."""
@@ -56,6 +54,16 @@ class MultiplyInFloat8(GraphPass):
             for product in products:
                 _replace(product, casts)
             graph.eliminate_dead_code()
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def uuid(self) -> Any:
+        """Identify this version of the pass to torch's cache of compiled graphs."""
+        return get_hash_for_files((__file__, float8.__file__, fused.__file__, rowwise.__file__))
 
 
 def _products(graph: Graph) -> list[Product]:
@@ -73,7 +81,7 @@ def _products(graph: Graph) -> list[Product]:
                 candidates.append(Product(node, left, right, kind, *bias))
     weights = {product.right for product in candidates if product.kind == "forward"}
     # Not tables of positions, which are multiplied by matrices of ones and zeros.
-    inputs = (p for p in candidates if p.kind == "input" and p.right in weights)
+    inputs = (one for one in candidates if one.kind == "input" and one.right in weights)
     grads = {product.left for product in inputs}
     return [
         product
@@ -109,7 +117,8 @@ def _tangents(graph: Graph) -> list[Node]:
 
 
 def _value(node: Node) -> Tensor:
-    return node.meta["val"]
+    value: Tensor = node.meta["val"]
+    return value
 
 
 class _Casts:
@@ -172,8 +181,7 @@ class _Casts:
             return None
         if not self.read_only_in_float8(node):
             return None
-        with self.graph.inserting_before(kernel.next):
-            pair = self.outputs(self.call(FLOAT8[kernel.target], *kernel.args, scale))
+        pair = self.insert_after(kernel, FLOAT8[kernel.target], scale)
         for other in [user for user in kernel.users if user.args[1:] == (1,)]:
             self.replace_sum(pair, other)
         return pair
@@ -197,6 +205,10 @@ class _Casts:
             output = self.call(getitem, pair[0].args[0], 2)
             output = self.call(ATEN.reshape.default, output, list(_value(other).shape))
         other.replace_all_uses_with(output)
+
+    def insert_after(self, node: Node, target: Any, scale: Node) -> tuple[Node, Node]:
+        with self.graph.inserting_before(node.next):
+            return self.outputs(self.call(target, *node.args, scale))
 
     def outputs(self, node: Node) -> tuple[Node, Node]:
         with self.graph.inserting_before(node.next):

@@ -48,11 +48,11 @@ def full_attention(
     if window is not None and longest > window + 1:
         raise ValueError("this kernel has no windows")
     grids = (x.unflatten(0, (-1, longest)).transpose(1, 2) for x in rows)  # (N, H, n, d)
-    mixed = torch.ops.aten._scaled_dot_product_cudnn_attention(
+    found: Tensor = torch.ops.aten._scaled_dot_product_cudnn_attention(
         *grids, None, True, dropout, causal, False, scale=scale
     )[0]
     # As they were: compiled, `longest` may be a symbol, and the number of tokens must not be one.
-    return mixed.transpose(1, 2).reshape(rows[0].shape)
+    return found.transpose(1, 2).reshape(rows[0].shape)
 
 
 def ragged_attention(
@@ -70,6 +70,7 @@ def ragged_attention(
         options |= {"window_size_left": window, "window_size_right": 0 if causal else window}
     # The operator below torch.nn.attention.varlen, which has no dropout.
     ends = (boundaries, boundaries, longest, longest)
-    return torch.ops.aten._flash_attention_forward(*rows, *ends, dropout, causal, False, **options)[
-        0
-    ]
+    found: Tensor = torch.ops.aten._flash_attention_forward(
+        *rows, *ends, dropout, causal, False, **options
+    )[0]
+    return found

@@ -1,13 +1,14 @@
 """Attention with DeBERTa's relative positions, in Triton: no padding, no (H, n, n) in memory.
 
-The score of query i and key j is the sum of three dot products: query and key, query and the vector
-of the distance i - j, key and another vector of that distance. Vectors are laid out by distance,
-also where distances share a row of the table: every score has an element of its own, so that
-backward needs no atomic additions.
+The score of query i and key j is the sum of three products: query and key, query and the position
+vector of the distance i - j, key and another vector of that distance. Vectors are laid out by
+distance, also where distances share a row of the table: every score has an element of its own, and
+the backward pass needs no atomic sums.
 
-For sequences of at most 128 tokens, `turned` computes everything in one program. For longer ones,
-the dot products of all tokens with the vectors of all distances are two matrix multiplications,
-whose results `bands` reads. Backward computes them again; with many tokens, some heads at a time.
+For sequences of at most 128 tokens, `turned` computes all products in one program. For longer ones,
+the products of all tokens with the vectors of all distances are two matrix multiplications, whose
+results `bands` reads. They are computed again for backward, and for some heads at a time if there
+are many tokens.
 """
 
 import math
@@ -19,13 +20,7 @@ from torch import Tensor
 
 from bertsmith.kernels import short
 from bertsmith.kernels.ragged import is_ampere, ragged_attention
-from bertsmith.kernels.short import (
-    HALVES,
-    _contiguous_heads,
-    _dropout_seed,
-    _empty_gradients,
-    _split,
-)
+from bertsmith.kernels.short import HALVES, _contiguous_heads, _empty_gradients, _split
 
 WIDTHS = (16, 32, 64)  # head widths; wider ones need more shared memory than many GPUs have
 ELEMENTS = 1 << 30  # of a band at a time
@@ -68,7 +63,9 @@ def relative_attention(
     if keys is None and queries is None:
         how = (boundaries, longest, scale, window, causal, dropout)
         return ragged_attention(rows[0].unbind(1) if len(rows) == 1 else rows, *how)
-    seed = _dropout_seed(boundaries, dropout)
+    seed = boundaries[:1]  # of dropout; not read without
+    if dropout:
+        seed = torch.randint(2**31 - 1, (1,), dtype=torch.int32, device=boundaries.device)
     near = -1 if window is None else window
     side = band_side(longest)
     columns = torch.arange(-side, side, device=distances.device)
@@ -173,18 +170,17 @@ def _relative(
 
     `kind` says which tables there are: 1, the one for queries; 2, the one for keys; 3, both.
     """
-    from bertsmith.kernels import bands, tiles, turned
+    from bertsmith.kernels import bands, turned
 
     out, sums = _outputs(rows)
-    options = (longest, scale, window, causal, dropout)
+    how = (longest, scale, window, causal, dropout)
     for some in _some_heads(out, tables):
         parts, pair = [x[:, some] for x in _split(rows)], _pair(tables, kind, some)
-        where = (sums[some], seed, boundaries, some.start, out.shape[1])
-        group = tiles.HeadGroup(*where, *options)
+        where = (out[:, some], sums[some], seed, boundaries, some.start, out.shape[1])
         if fits_turned(out, longest):
-            turned.forward(parts, pair, out[:, some], group)
+            turned.forward(parts, pair, *where, *how)
         else:
-            bands.forward(parts, _bands(parts, pair, scale), out[:, some], group)
+            bands.forward(parts, _bands(parts, pair, scale), *where, *how)
     return out, sums
 
 
@@ -205,25 +201,24 @@ def _back(
     dropout: float,
 ) -> list[Tensor]:
     """Return the gradients of queries, keys and values (T, 3, H, d), then those of the tables."""
-    from bertsmith.kernels import bands, tiles, turned
+    from bertsmith.kernels import bands, turned
 
     joint, *to_tables = results = _gradients(grad, out, rows, tables)
-    options = (longest, scale, window, causal, dropout)
+    how = (longest, scale, window, causal, dropout)
     for some in _some_heads(out, tables):
         parts = [
             x[:, some] for x in (*_split(rows), _contiguous_heads(grad), _contiguous_heads(out))
         ]
         pair = _pair(tables, kind, some)
         own = joint[:, :, some]
-        where = (sums[some], seed, boundaries, some.start, out.shape[1])
-        group = tiles.HeadGroup(*where, *options)
+        where = (own, sums[some], seed, boundaries, some.start, out.shape[1])
         written = iter(to_tables)
         if fits_turned(out, longest):
-            for table_grad in turned.backward(parts[:4], pair, own, group):
-                if table_grad is not None:
-                    next(written)[:, some] = table_grad
+            for found in turned.backward(parts[:4], pair, *where, *how):
+                if found is not None:
+                    next(written)[:, some] = found
             continue
-        steps = bands.backward(parts, _bands(parts, pair, scale), own, group)
+        steps = bands.backward(parts, _bands(parts, pair, scale), *where, *how)
         for x, to_x, table, step in zip(parts, own.unbind(1), pair, steps, strict=False):
             if table is not None and step is not None:
                 to_x.transpose(0, 1).baddbmm_(step, table.transpose(0, 1))

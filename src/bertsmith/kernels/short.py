@@ -44,15 +44,11 @@ def short_attention(
     `rows` are queries, keys and values, each (T, H, d), or one (T, 3, H, d). Sequence n is rows
     boundaries[n] to boundaries[n+1]. `window`: number of visible tokens on either side.
     """
-    seed = _dropout_seed(boundaries, dropout)
+    seed = boundaries[:1]  # not read without dropout
+    if dropout:
+        seed = torch.randint(2**31 - 1, (1,), dtype=torch.int32, device=boundaries.device)
     limit = -1 if window is None else window
     return _short(list(rows), boundaries, seed, longest, scale, limit, causal, dropout)[0]
-
-
-def _dropout_seed(boundaries: Tensor, dropout: float) -> Tensor:
-    if not dropout:
-        return boundaries[:1]  # any tensor: it is not read
-    return torch.randint(2**31 - 1, (1,), dtype=torch.int32, device=boundaries.device)
 
 
 @torch.library.custom_op("bertsmith::short_attention", mutates_args=())

@@ -9,14 +9,11 @@ beyond the end of a sequence. Scores are in units of log 2, so that softmax is c
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-
-from bertsmith.kernels.rowwise import _kept
 
 BUSY = 512  # number of programs that keep a GPU busy
 LOG2_E = tl.constexpr(1.4426950408889634)  # of e: GPUs compute powers of two
@@ -43,10 +40,15 @@ def _mask_scores(scores, distance, valid, window: tl.constexpr, causal: tl.const
 def _keeps(tile, seed, query, key, side: tl.constexpr, dropout):
     """The dropout mask of one sequence and head, from a hash of each weight's position.
 
-    The hash takes a tenth of the time of a random number generator, which would take longer than
-    attention itself.
+    The hash is the finaliser of MurmurHash3. It takes a tenth of the time of a random number
+    generator, which would take longer than attention itself.
     """
-    return _kept(seed, (tile * side + query) * side + key, dropout)
+    bits = ((tile * side + query) * side + key).to(tl.uint32)
+    bits = bits * 0x9E3779B1 ^ tl.load(seed).to(tl.uint32)
+    bits = (bits ^ (bits >> 16)) * 0x85EBCA6B
+    bits = (bits ^ (bits >> 13)) * 0xC2B2AE35
+    bits = bits ^ (bits >> 16)
+    return (bits >> 8).to(tl.float32) >= dropout * 16777216.0
 
 
 @triton.jit
@@ -165,43 +167,6 @@ def launch(
         **backward_only,
         num_warps=8 if side == 128 else 4,
     )
-
-
-class HeadGroup(NamedTuple):
-    """Some heads of attention with relative positions, and what is the same for all of them."""
-
-    log_sums: Tensor  # (h, T)
-    seed: Tensor
-    boundaries: Tensor  # (N + 1,)
-    first: int  # the number of the first of these heads
-    heads: int  # in all
-    longest: int
-    scale: float
-    window: int
-    causal: bool
-    dropout: float
-
-    @property
-    def side(self) -> int:
-        """The longest length as a power of two."""
-        return max(16, triton.next_power_of_2(int(self.longest)))
-
-    @property
-    def sequences(self) -> int:
-        """The number of sequences."""
-        return len(self.boundaries) - 1
-
-    def constants(self, query: Tensor, tables: list[Tensor | None]) -> dict[str, Any]:
-        """The arguments for which programs are compiled."""
-        return {
-            "side": self.side,
-            "dim": query.shape[-1],
-            "window": int(self.window),
-            "causal": bool(self.causal),
-            "drops": self.dropout > 0,
-            "by_query": tables[0] is not None,
-            "by_key": tables[1] is not None,
-        }
 
 
 @cache

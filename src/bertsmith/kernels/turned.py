@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from bertsmith.kernels.tiles import LOG2_E, HeadGroup, _keeps, _load, _mask_scores
+from bertsmith.kernels.tiles import LOG2_E, _keeps, _load, _mask_scores
 
 LONGEST = 128
 SPLITS = 32  # parts of the sequences over which the gradients of position vectors are summed
@@ -56,7 +56,7 @@ def _turned(x, place, side: tl.constexpr):
 
 @triton.jit
 def _vectors(table, place, inner, per_table, side: tl.constexpr):
-    """The vectors of distances from zero on, and of the negative ones: (side, dim) each."""
+    """The vectors of distances from zero on, and of the negative ones: (side, wide) each."""
     where = table + place[:, None] * per_table + inner[None, :]
     return tl.load(where + side * per_table), tl.load(where)
 
@@ -91,7 +91,7 @@ def _scores(
 def forward_turned(
     query, key, value, near, far, out, sums, seed, boundaries,
     per_query, per_key, per_value, per_near, per_far, per_out, tokens, first, heads, scale, dropout,
-    side: tl.constexpr, dim: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
+    side: tl.constexpr, wide: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
     drops: tl.constexpr, by_query: tl.constexpr, by_key: tl.constexpr,
 ):  # fmt: skip
     """The output of one head for one sequence."""
@@ -100,7 +100,7 @@ def forward_turned(
     length = tl.load(boundaries + tl.program_id(0) + 1) - begin
     if length <= 0:
         return
-    place, inner = tl.arange(0, side), head * dim + tl.arange(0, dim)
+    place, inner = tl.arange(0, side), head * wide + tl.arange(0, wide)
     real, rows = place < length, begin + place
     q = _load(query, rows, real, inner, per_query)
     k = _load(key, rows, real, inner, per_key)
@@ -140,7 +140,7 @@ def backward_turned(
     query, key, value, grad, near, far, near_steps, far_steps, joint, sums, seed, boundaries,
     per_query, per_key, per_value, per_grad, per_near, per_far, per_joint, width, tokens, first,
     heads, scale, dropout,
-    side: tl.constexpr, dim: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
+    side: tl.constexpr, wide: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
     drops: tl.constexpr, by_query: tl.constexpr, by_key: tl.constexpr,
 ):  # fmt: skip
     """The gradients of one head in one sequence, and of its scores, by distance."""
@@ -149,7 +149,7 @@ def backward_turned(
     length = tl.load(boundaries + tl.program_id(0) + 1) - begin
     if length <= 0:
         return
-    place, inner = tl.arange(0, side), head * dim + tl.arange(0, dim)
+    place, inner = tl.arange(0, side), head * wide + tl.arange(0, wide)
     real, rows = place < length, begin + place
     q = _load(query, rows, real, inner, per_query)
     k = _load(key, rows, real, inner, per_key)
@@ -189,13 +189,13 @@ def backward_turned(
 @triton.jit
 def vector_sums(
     steps, table, out, boundaries, per_row, tokens, count, share, heads,
-    side: tl.constexpr, dim: tl.constexpr, tall: tl.constexpr,
+    side: tl.constexpr, wide: tl.constexpr, tall: tl.constexpr,
 ):  # fmt: skip
     """The gradients of position vectors, summed over a share of the sequences."""
     head, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    column, inner = tl.arange(0, side), tl.arange(0, dim)
-    ahead = tl.zeros([side, dim], tl.float32)
-    behind = tl.zeros([side, dim], tl.float32)
+    column, inner = tl.arange(0, side), tl.arange(0, wide)
+    ahead = tl.zeros([side, wide], tl.float32)
+    behind = tl.zeros([side, wide], tl.float32)
     for number in range(part * share, tl.minimum((part + 1) * share, count)):
         begin = tl.load(boundaries + number).to(tl.int64)
         length = tl.load(boundaries + number + 1) - begin
@@ -204,57 +204,66 @@ def vector_sums(
             row, real = begin + place, place < length
             where = steps + (head * tokens + row)[:, None] * side + column[None, :]
             cells = tl.load(where, mask=real[:, None], other=0.0)
-            x = _load(table, row, real, head * dim + inner, per_row)
+            x = _load(table, row, real, head * wide + inner, per_row)
             near, none = column[None, :] <= place[:, None], tl.zeros_like(cells)
             ahead = tl.dot(tl.trans(tl.where(near, cells, none)), x, ahead)
             behind = tl.dot(tl.trans(tl.where(near, none, cells)), x, behind)
-    where = ((part * 2 * side + column)[:, None] * heads + head) * dim + inner[None, :]
-    tl.store(out + where + side * heads * dim, ahead)
+    where = ((part * 2 * side + column)[:, None] * heads + head) * wide + inner[None, :]
+    tl.store(out + where + side * heads * wide, ahead)
     tl.store(out + where, behind)
 
 
 def forward(
-    parts: list[Tensor], tables: list[Tensor | None], out: Tensor, group: HeadGroup
+    parts: list[Tensor],
+    tables: list[Tensor | None],
+    out: Tensor,
+    sums: Tensor,
+    seed: Tensor,
+    boundaries: Tensor,
+    first: int,
+    heads: int,
+    *how: float,
 ) -> None:
-    """Run `forward_turned` on some heads; `parts` are their queries, keys and values."""
+    """Run `forward_turned` on the heads in `parts`, which begin at head `first` of `heads`."""
+    scale, dropout, options = _options(parts[0], tables, *how)
     near, far = (parts[0] if table is None else table for table in tables)
-    forward_turned[(group.sequences, parts[0].shape[1])](
-        *(*parts, near, far, out, group.log_sums, group.seed, group.boundaries),
+    forward_turned[(len(boundaries) - 1, parts[0].shape[1])](
+        *parts, near, far, out, sums, seed, boundaries,
         *(x.stride(0) for x in (*parts, near, far, out)),
-        *(len(out), group.first, group.heads, group.scale, group.dropout),
-        **group.constants(parts[0], tables),
-        num_warps=_warps(group),
-    )
+        *(len(out), first, heads, scale, dropout),
+        **options,
+    )  # fmt: skip
 
 
 def backward(
-    parts: list[Tensor], tables: list[Tensor | None], joint: Tensor, group: HeadGroup
+    parts: list[Tensor],
+    tables: list[Tensor | None],
+    joint: Tensor,
+    sums: Tensor,
+    seed: Tensor,
+    boundaries: Tensor,
+    first: int,
+    heads: int,
+    *how: float,
 ) -> list[Tensor | None]:
     """Write the gradients of rows into `joint`; returns those of the tables.
 
     `parts` are queries, keys, values and gradients; `joint` (T, 3, h, d) may be strided.
     """
+    scale, dropout, options = _options(parts[0], tables, *how)
     near, far = (parts[0] if table is None else table for table in tables)
-    across, tokens = parts[0].shape[1], len(joint)
-    size = (across, tokens, group.side)
+    across, size = parts[0].shape[1], (parts[0].shape[1], len(joint), options["side"])
     steps = [None if table is None else joint.new_empty(size) for table in tables]
-    near_steps, far_steps = (joint if step is None else step for step in steps)
-    backward_turned[(group.sequences, across)](
-        *(*parts, near, far, near_steps, far_steps, joint),
-        *(group.log_sums, group.seed, group.boundaries),
-        *(x.stride(0) for x in (*parts, near, far, joint)),
-        *(joint.stride(1), tokens, group.first, group.heads, group.scale, group.dropout),
-        **group.constants(parts[0], tables),
-        num_warps=_warps(group),
-    )
+    backward_turned[(len(boundaries) - 1, across)](
+        *parts, near, far, *(joint if x is None else x for x in steps), joint, sums, seed,
+        boundaries, *(x.stride(0) for x in (*parts, near, far, joint)),
+        *(joint.stride(1), len(joint), first, heads, scale, dropout),
+        **options,
+    )  # fmt: skip
     return [
-        None if step is None else _by_distance(step, x, group.boundaries)
+        None if step is None else _by_distance(step, x, boundaries)
         for step, x in zip(steps, parts, strict=False)
     ]
-
-
-def _warps(group: HeadGroup) -> int:
-    return 8 if group.side == LONGEST else 4
 
 
 def _by_distance(steps: Tensor, rows: Tensor, boundaries: Tensor) -> Tensor:
@@ -269,8 +278,26 @@ def _by_distance(steps: Tensor, rows: Tensor, boundaries: Tensor) -> Tensor:
         *(steps, rows, sums, boundaries, rows.stride(0), tokens),
         *(count, triton.cdiv(count, SPLITS), heads),
         side=side,
-        dim=width,
+        wide=width,
         tall=min(side, 64),
         num_warps=8,
     )
     return sums.sum(0).to(rows.dtype)
+
+
+def _options(
+    query: Tensor, tables: list[Tensor | None], *how: float
+) -> tuple[float, float, dict[str, int]]:
+    longest, scale, window, causal, dropout = how
+    side = max(16, triton.next_power_of_2(int(longest)))
+    options = {
+        "side": side,
+        "wide": query.shape[-1],
+        "window": int(window),
+        "causal": bool(causal),
+        "drops": dropout > 0,
+        "by_query": tables[0] is not None,
+        "by_key": tables[1] is not None,
+        "num_warps": 8 if side == LONGEST else 4,
+    }
+    return scale, dropout, options
