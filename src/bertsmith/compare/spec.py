@@ -59,6 +59,10 @@ class VariantPart(RecipePart):
         default="", description="another variant, whose models become static word vectors"
     )
 
+    def kinds(self) -> list[str]:
+        """The keys that say what it is; a valid variant has one."""
+        return [key for key in ("recipe", "model", "static") if getattr(self, key)]
+
 
 class TaskPart(RecipePart):
     """Labelled data that variants are fine-tuned and scored on."""
@@ -201,7 +205,7 @@ def _check(spec: Spec, where: str) -> None:
     if not spec.variants:
         raise BertsmithError(f"{where}: no variants to compare: add tables [variants.NAME]")
     for name, part in spec.variants.items():
-        ways = [key for key in ("recipe", "model", "static") if getattr(part, key)]
+        ways = part.kinds()
         if len(ways) != 1:
             raise BertsmithError(
                 f"{where}: variants.{name} needs one of recipe, model and static, "
@@ -212,10 +216,9 @@ def _check(spec: Spec, where: str) -> None:
         if part.static:
             other = spec.variants.get(part.static)
             if other is None or not other.recipe:
-                near = nearest(part.static, spec.variants)
                 raise BertsmithError(
                     f"{where}: variants.{name}.static: no variant {part.static!r} with a recipe"
-                    f"{near}"
+                    f"{nearest(part.static, spec.variants)}"
                 )
     trained = [name for name, part in spec.variants.items() if not part.model]
     if trained and not spec.budget.kinds():
