@@ -4,7 +4,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Generator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from multiprocessing import connection, parent_process
 from pathlib import Path
 from threading import Thread
@@ -67,9 +67,9 @@ def compare(
             say(f"{len(parts) - len(todo)} of {len(parts)} parts are finished")
         if todo:
             say(f"{len(todo)} parts to run; each is reported when it ends")
-        finished = _run_parts(worker, todo, own.jobs or _default_jobs(spec))
-        for number, part in enumerate(finished, 1):
-            say(f"[{number}/{len(todo)}] {_described(worker, part)}")
+        with closing(_run_parts(worker, todo, own.jobs or _default_jobs(spec))) as finished:
+            for number, part in enumerate(finished, 1):
+                say(f"[{number}/{len(todo)}] {_described(worker, part)}")
     results, timings = finite(results_of(worker)), finite(timings_of(worker))
     write_json(out / "results.json", results)
     write_json(out / "timings.json", timings)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any
 
 from bertsmith.data.folders import find_splits
 from bertsmith.errors import BertsmithError
@@ -23,7 +23,6 @@ from bertsmith.finetuning.defaults import (
     may_leave_muon,
     settings_by_steps,
 )
-from bertsmith.finetuning.history import TrainingCallback
 from bertsmith.finetuning.settings import check_seeds
 from bertsmith.finetuning.trials import Trial, TrialFile, sum_of
 from bertsmith.infer.loaded import pick_device
@@ -69,16 +68,6 @@ def by_task(rows: Iterable[BenchmarkRow]) -> dict[str, float]:
     return {task: fmean(values) for task, values in means.items()}
 
 
-class BenchmarkCallback(TrainingCallback, Protocol):
-    """A callback for the progress of a benchmark."""
-
-    def begin(self, task: str, seed: int) -> None:
-        """A task begins to train."""
-
-    def finish(self, trial: Trial, metrics: Sequence[str], stored: bool) -> None:
-        """A task is trained and scored, or its scores are read from a file."""
-
-
 def run_glue(
     model: str | Path, folder: str | Path, tasks: Sequence[str] = (), **options: Any
 ) -> Iterator[BenchmarkRow]:
@@ -114,24 +103,26 @@ def run_squad(
     """SQuAD v1.1 and v2.0; without a training file, on a split of the dev file by articles."""
     files = squad_files(Path(folder))
     chosen = [version] if version else sorted({number for number, _ in files})
-    if not chosen or not any((one, "dev") in files for one in chosen):
-        wanted = " or ".join(f"dev-v{one}.json" for one in ([version] if version else VERSIONS))
-        raise BertsmithError(f"{folder}: there is no {wanted} in it")
-    goals = {f"squad v{one}": (ANSWERING.name, ("exact", "f1")) for one in chosen}
+    if not any((number, "dev") in files for number in chosen):
+        wanted = [version] if version else VERSIONS
+        names = " or ".join(f"dev-v{number}.json" for number in wanted)
+        raise BertsmithError(f"{folder}: there is no {names} in it")
+    goals = {f"squad v{number}": (ANSWERING.name, ("exact", "f1")) for number in chosen}
     trainer = BenchmarkTrainer(model, goals, **options)
-    for one in chosen:
-        if (one, "dev") not in files:
-            yield BenchmarkRow(f"squad v{one}", note="absent: no dev file of it")
+    for number, name in zip(chosen, goals, strict=True):
+        if (number, "dev") not in files:
+            yield BenchmarkRow(name, note="absent: no dev file of it")
             continue
-        dev, note = read_data(files[one, "dev"], ANSWERING.name), ""
-        if (one, "train") in files:
-            train = read_data(files[one, "train"], ANSWERING.name)
+        dev, notes = read_data(files[number, "dev"], ANSWERING.name), []
+        if (number, "train") in files:
+            train = read_data(files[number, "train"], ANSWERING.name)
         else:
             train, dev, _ = split_off(dev, HELD)
-            note = f"not the official split: {HELD:.0%} of the dev file's articles were held out"
-        tuned = TUNED if any(question.impossible for question in train.examples) else ""
-        for row in trainer.rows(f"squad v{one}", Splits(train, dev)):
-            yield replace(row, note="; ".join(filter(None, (note, tuned, row.note))))
+            notes = [f"not the official split: {HELD:.0%} of the dev file's articles were held out"]
+        if any(question.impossible for question in train.examples):
+            notes.append(TUNED)
+        for row in trainer.rows(name, Splits(train, dev)):
+            yield replace(row, note="; ".join(notes))
 
 
 def run_conll(model: str | Path, folder: str | Path, **options: Any) -> Iterator[BenchmarkRow]:
@@ -161,48 +152,46 @@ class BenchmarkTrainer:
         goals: Mapping[str, tuple[str, Sequence[str]]],
         seeds: int = 1,
         limit: int = 0,
-        watch: BenchmarkCallback | None = None,
+        watch: Any = None,
         device: str | None = None,
         out: str | Path | None = None,
         **given: Any,
     ) -> None:
         """`goals`: a task's name → its kind, and what it is scored by; `given`: settings.
 
-        With `out`, each finished seed is stored in that file, and not trained again.
+        With `out`, each finished seed is stored in that file, and not trained again. `watch` is a
+        `TrainingCallback` with `begin` (task, seed) and `finish` (trial, metrics, stored).
         """
         check_seeds(seeds)
         self.model, self.goals, self.seeds, self.limit = model, goals, seeds, limit
         self.watch, self.device, self.given = watch, device, given
         self.ranks = Ranks(pick_device(device))
-        self.defaults = defaults = default_settings(model, given)
-        # The last epoch is scored: choosing the best by what is reported would flatter it.
-        self.settings = {
-            name: settings_for(
-                kind, defaults, **{"keep": "last", "metric": metrics[0], **_orders(name), **given}
-            )
-            for name, (kind, metrics) in goals.items()
-        }
-        self.file: TrialFile | None = None
-        if out is not None:
-            recorded = {name: self._recorded(name) for name in goals}
-            self.file = TrialFile(Path(out), model, recorded)
+        self.defaults = default_settings(model, given)
+        self.settings = {}
+        for name, (kind, metrics) in goals.items():
+            # The last epoch is scored: choosing the best by what is reported would flatter it.
+            own = {"keep": "last", "metric": metrics[0]}
+            if name in GLUE and GLUE[name].symmetric:  # the order of a pair means nothing
+                own["both_orders"] = True
+            self.settings[name] = settings_for(kind, self.defaults, **{**own, **given})
+        recorded = {name: self._recorded(name) for name in goals}
+        self.file = None if out is None else TrialFile(Path(out), model, recorded)
 
     def rows(self, name: str, splits: Splits) -> Iterator[BenchmarkRow]:
         """A row for a task's dev file, and for a second file that is scored."""
         first = splits.train.examples[: self.limit or None]
         splits = replace(splits, train=replace(splits.train, examples=first))
-        metrics = self.goals[name][1]
         with self.ranks.process_group():
             trials = self._trials(name, splits)
-        second = [one.test for one in trials if one.test is not None]
-        for scores, ending in (([one.dev for one in trials], ""), (second, SECOND)):
+        second = [trial.test for trial in trials if trial.test is not None]
+        for scores, ending in (([trial.dev for trial in trials], ""), (second, SECOND)):
             if scores:
-                summed = {
-                    metric: over_seeds([one[metric] for one in scores], bounds=bounds(metric))
-                    for metric in metrics
+                summaries = {
+                    metric: over_seeds([run[metric] for run in scores], bounds=bounds(metric))
+                    for metric in self.goals[name][1]
                 }
                 counts = len(splits.train), int(scores[0]["count"])
-                yield BenchmarkRow(name + ending, summed, *counts)
+                yield BenchmarkRow(name + ending, summaries, *counts)
 
     def _recorded(self, name: str) -> dict[str, Any]:
         """The settings that all seeds of a task share, as the file records them."""
@@ -217,38 +206,36 @@ class BenchmarkTrainer:
         return recorded
 
     def _trials(self, name: str, splits: Splits) -> list[Trial]:
-        """The scores of each seed."""
-        sets = (splits.train, splits.dev, splits.test)
+        kind, metrics = self.goals[name]
+        watch = self.watch if self.ranks.first else None
         data, known = "", {}
         if self.file is not None:
-            data = sum_of(one.path for one in sets if one is not None)
+            files = (splits.train, splits.dev, splits.test)
+            data = sum_of(dataset.path for dataset in files if dataset is not None)
             known = self.file.finished(name, data)
-        trials, settings, kind = [], self.settings[name], self.goals[name][0]
+        trials, settings = [], self.settings[name]
         examples = len(learned_from(splits.train, settings))
         settings = settings_by_steps(settings, kind, examples, self.given, self.defaults)
-        first = settings.seed
-        for seed in range(first, first + self.seeds):
+        for seed in range(settings.seed, settings.seed + self.seeds):
             trial = known.get(seed)
             if trial is None:
+                if watch is not None:
+                    watch.begin(name, seed)
                 trial = self._train(name, splits, settings.changed(seed=seed))
                 if self.file is not None and self.ranks.first:
                     self.file.add(trial, data)
-            if self.watch is not None and self.ranks.first:
-                self.watch.finish(trial, self.goals[name][1], stored=seed in known)
+            if watch is not None:
+                watch.finish(trial, metrics, stored=seed in known)
             trials.append(trial)
         return trials
 
     def _train(self, name: str, splits: Splits, settings: RunSettings) -> Trial:
-        if self.watch is not None and self.ranks.first:
-            self.watch.begin(name, settings.seed)
-        began = time.perf_counter()
-        run = finetune(
-            self.model, splits, watch=self.watch, device=self.device, **settings.model_dump()
-        ).kept
+        began, values = time.perf_counter(), settings.model_dump()
+        run = finetune(self.model, splits, watch=self.watch, device=self.device, **values).kept
         assert run.dev is not None
+        minutes = round((time.perf_counter() - began) / 60, 2)
         test = None if run.test is None else run.test.scores
-        minutes = (time.perf_counter() - began) / 60
-        return Trial(name, settings.seed, run.dev.scores, test, round(minutes, 2))
+        return Trial(name, settings.seed, run.dev.scores, test, minutes)
 
 
 def squad_files(folder: Path) -> dict[tuple[str, str], Path]:
@@ -260,8 +247,3 @@ def squad_files(folder: Path) -> dict[tuple[str, str], Path]:
         if match := re.fullmatch(r"(train|dev)-v(\d\.\d)\.json(\.\w+)?", path.name):
             files[match[2], match[1]] = path
     return files
-
-
-def _orders(name: str) -> dict[str, bool]:
-    """Both orders of pairs are learned from where a task of GLUE does not tell them apart."""
-    return {"both_orders": True} if name in GLUE and GLUE[name].symmetric else {}

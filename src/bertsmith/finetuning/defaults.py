@@ -27,7 +27,7 @@ LEAST_STEPS = 500  # below, more steps are better on held-out data (docs/finetun
 # epochs than MOST: of hundreds of examples, LEAST_STEPS are enough.
 MUON_STEPS, FACTOR, MOST = 1000, 2, 20
 PARTIAL = 10  # times the learning rate where few parameters are trained
-TOLD = ("epochs", "optimizer", "learning_rate")
+NOTED = ("epochs", "optimizer", "learning_rate")
 SWEPT = ("epochs", "learning_rate")  # of which a sweep tries several
 
 
@@ -42,24 +42,24 @@ def chosen_settings(
 ) -> tuple[RunSettings, list[str]]:
     """The settings of a run, and notes on those that the data or the model decided.
 
-    `examples` are those that are learned from, by default the labelled ones. Nothing is said about
-    settings that are `swept`. Without `own`, the model's bertsmith.json is not read.
+    `examples` are those that are learned from, by default the labelled ones. Settings that are
+    `swept` have no notes. Without `own`, the model's bertsmith.json is not read.
     """
     defaults = default_settings(model, given, own)
     if given.get("trained") in ("lora", "biases"):  # what suits full training does not suit these
-        rate = rate_for(read_config(find_encoder(model)[0]).width)
+        rate = default_settings(model, {}, own=False)["learning_rate"]
         defaults = {"learning_rate": PARTIAL * rate, "layer_decay": 1.0}
     usual = with_metric(splits, settings_for(splits.train.task, defaults, **given))
     count = len(learned_from(splits.train, usual)) if examples is None else examples
     settings = settings_by_steps(usual, splits.train.task, count, given, defaults)
-    notes = []
-    now = {name: getattr(settings, name) for name in STORABLE if name not in swept}
-    if other := {n: now[n] for n in TOLD if n in now and now[n] != getattr(usual, n)}:
-        notes.append(f"because of few examples: {spoken(other)}")
-    stored = stored_settings(model, given) if own else {}
-    if used := {n: value for n, value in stored.items() if n in now and now[n] == value}:
-        notes.append(f"settings in the model's bertsmith.json: {spoken(used)}")
-    return settings, notes
+    final = settings.model_dump(include=set(STORABLE) - set(swept))
+    few = {n: final[n] for n in NOTED if n in final and final[n] != getattr(usual, n)}
+    stored = (stored_settings(model, given) if own else {}).items()
+    reasons = {
+        "because of few examples": few,
+        "settings in the model's bertsmith.json": {n: v for n, v in stored if final.get(n) == v},
+    }
+    return settings, [f"{why}: {spoken(values)}" for why, values in reasons.items() if values]
 
 
 def learned_from(train: Dataset[Any], settings: RunSettings) -> list[Any]:
@@ -69,7 +69,7 @@ def learned_from(train: Dataset[Any], settings: RunSettings) -> list[Any]:
         return examples
     if any(example.pair is None for example in examples):
         raise BertsmithError(f"{train.path}: both_orders needs pairs of texts")
-    return examples + [replace(one, text=one.pair, pair=one.text) for one in examples]
+    return examples + [replace(row, text=row.pair, pair=row.text) for row in examples]
 
 
 def with_metric(splits: Splits, settings: RunSettings) -> RunSettings:

@@ -24,14 +24,8 @@ class TrainingCallback(Protocol):
         """An epoch is done: its seed, its number, its mean loss, and the scores if there are."""
 
 
-class SilentCallback:
+class SilentCallback(TrainingCallback):
     """A callback that does nothing."""
-
-    def step(self, done: int, total: int, loss: float) -> None:
-        """Do nothing."""
-
-    def epoch(self, row: dict[str, Any]) -> None:
-        """Do nothing."""
 
 
 @contextmanager

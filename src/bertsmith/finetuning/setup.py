@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -40,7 +41,17 @@ def open_fresh(
 ) -> LoadedModel:
     """Read a model, or some of its layers, and give it the head that a task needs."""
     directory, sentence = find_encoder(model)
-    checkpoint = _read(directory, training, settings, pick_device(device))
+    changes = training.config_changes()
+    how: Any = {"dropout": settings.dropout, "device": pick_device(device)}
+    if training.head is not None:
+        new = {"new": [training.head], "settings": changes, "seed": settings.seed}
+        checkpoint = read(directory, heads=(), **new, **how)
+    else:
+        checkpoint = read(directory, **how)
+        if checkpoint.entries.keys() - {"pooler"}:
+            kept = checkpoint.entries.keys() & {"pooler"}
+            checkpoint = read(directory, heads=kept, **how)
+        checkpoint = replace(checkpoint, settings={**checkpoint.settings, **changes})
     if layers:
         checkpoint = keep_layers(checkpoint, layers)
     return ready(checkpoint, directory, sentence, settings)
@@ -70,7 +81,8 @@ def forget_former(bert: LoadedModel, training: Training) -> None:
     """Drop thresholds that were fitted on the model's outputs, and what former tasks stored."""
     former = {*FITTED, *(name for task in TASKS.values() for name in task.stored)}
     former -= training.config_changes().keys()
-    kept = {name: x for name, x in bert.checkpoint.settings.items() if name not in former}
+    settings = bert.checkpoint.settings
+    kept = {name: settings[name] for name in settings if name not in former}
     bert.checkpoint = replace(bert.checkpoint, settings=kept)
 
 
@@ -86,26 +98,6 @@ def find_encoder(model: str | Path) -> tuple[Path, Sentence]:
     """The directory of the encoder, and how it makes vectors of texts."""
     directory = locate(model)
     return read_sentence(directory) or (directory, Sentence())
-
-
-def _read(
-    directory: Path, training: Training, settings: RunSettings, device: torch.device
-) -> Checkpoint:
-    if training.head is not None:
-        return read(
-            directory,
-            heads=(),
-            new=[training.head],
-            settings=training.config_changes(),
-            dropout=settings.dropout,
-            device=device,
-            seed=settings.seed,
-        )
-    checkpoint = read(directory, dropout=settings.dropout, device=device)
-    kept = [kind for kind in checkpoint.entries if kind == "pooler"]
-    if len(kept) != len(checkpoint.entries):
-        checkpoint = read(directory, heads=kept, dropout=settings.dropout, device=device)
-    return replace(checkpoint, settings={**checkpoint.settings, **training.config_changes()})
 
 
 def reinitialise(model: Model, config: Config, count: int, seed: int) -> None:

@@ -41,10 +41,7 @@ class Trial:
 
 
 class TrialFile:
-    """Finished trials in a file, a line each, with what they were made of.
-
-    Each line stands for itself and is added at once, so several commands may share a file.
-    """
+    """Finished trials in a file that several commands may share: a line each, added at once."""
 
     def __init__(
         self, path: Path, model: str | Path, settings: Mapping[str, Mapping[str, Any]]
@@ -57,7 +54,11 @@ class TrialFile:
             if path.exists() and not path.is_file():  # a device may have no end
                 raise BertsmithError(f"{path}: not a regular file; name a .jsonl file")
         with readable(path, "not a file of scores"):
-            lines, cut = self._lines()
+            content = path.read_bytes() if path.exists() else b""
+            end = content.rfind(b"\n") + 1
+            # The beginning of a line that was cut short when it was written is removed.
+            cut = BEGINNING.startswith(content[end:][: len(BEGINNING)])
+            lines = content[:end] if cut else content
             for number, line in enumerate(lines.splitlines(), 1):
                 self.rows.append(_row(path, number, line))
         for row in self.rows:
@@ -66,7 +67,7 @@ class TrialFile:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
-            if cut:
+            if len(lines) < len(content):
                 os.truncate(path, len(lines))
 
     def finished(self, task: str, data: str) -> dict[int, Trial]:
@@ -84,14 +85,6 @@ class TrialFile:
         made_of = {"model": self.model, "settings": self.settings[trial.task], "data": data}
         append_line(self.path, asdict(trial) | made_of, flush=True)
 
-    def _lines(self) -> tuple[bytes, bytes]:
-        """The whole lines, and the beginning of one that was cut short when it was written."""
-        content = self.path.read_bytes() if self.path.exists() else b""
-        end = content.rfind(b"\n") + 1
-        if BEGINNING.startswith(content[end:][: len(BEGINNING)]):
-            return content[:end], content[end:]
-        return content, b""
-
     def _check(self, row: dict[str, Any]) -> None:
         """Refuse a trial that this command would not have made."""
         model, task = row["model"], row["task"]
@@ -99,8 +92,8 @@ class TrialFile:
             same = model["name"] == self.model["name"]
             other = "this model as it was before" if same else f"another model, {model['name']}"
             raise BertsmithError(f"{self.path}: holds scores of {other}; choose another file")
-        wanted = self.settings.get(task, row["settings"])
-        for name, then, now in differences(row["settings"], wanted):
+        expected = self.settings.get(task, row["settings"])
+        for name, then, now in differences(row["settings"], expected):
             raise BertsmithError(
                 f"{self.path}: {task} was trained with {name} {then}, not {now}; "
                 "choose another file"
@@ -124,9 +117,9 @@ def model_sum(model: str | Path) -> str:
 def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
     """A line of the file, if it is one of ours."""
     row = parse_table(line) or {}
-    if all(isinstance(row.get(name), kind) for name, kind in KINDS.items()):
-        if {"name", "sha256"} <= row["model"].keys() and "test" in row:
-            return row
+    typed = "test" in row and all(isinstance(row.get(name), kind) for name, kind in KINDS.items())
+    if typed and {"name", "sha256"} <= row["model"].keys():
+        return row
     raise BertsmithError(
         f"{path}, line {number}: not a finished seed of a benchmark; choose another file"
     )
