@@ -13,7 +13,7 @@ import pytest
 from bertsmith import BertsmithError
 from bertsmith.cli.benchmarks import SeedProgress
 from bertsmith.finetuning import benchmarks
-from bertsmith.finetuning.trials import Trial
+from bertsmith.finetuning.benchmarks import Trial
 from cli.conftest import Run
 
 FAST = ("--learning-rate", "0.01", "--batch-size", "8", "--epochs", "1", "--device", "cpu")

@@ -101,7 +101,6 @@ def _tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, str]) ->
 
 
 def _chosen(asked: Sequence[int] | None, count: int, kind: str) -> tuple[int, ...]:
-    """The layers or heads that were asked for, in order; all by default."""
     chosen = tuple(range(count)) if asked is None else tuple(sorted(set(asked)))
     if not chosen:
         raise BertsmithError(f"no {kind} selected")

@@ -205,7 +205,6 @@ def _targets(bert: LoadedModel, one: HeadInput) -> tuple[Tensor, Tensor]:
 
 @lru_cache(maxsize=8)
 def _punctuation(tokenizer: Any) -> frozenset[int]:
-    """The tokens that are punctuation or symbols alone."""
     plain = set(tokenizer.vocabulary().values()) - tokenizer.special_ids
     shown = {id_: tokenizer.decode([id_]).strip() for id_ in plain}
     return frozenset(id_ for id_, text in shown.items() if text and wordless(text))

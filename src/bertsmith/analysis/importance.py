@@ -145,7 +145,6 @@ def _window(encoding: Encoding, ids: list[int]) -> Window:
 def _words(
     tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, str | None]
 ) -> list[WordImportance]:
-    """Every word, of no importance yet."""
     measured = []
     for source, text in enumerate(one for one in texts if one is not None):
         rows = [row for row, owner in enumerate(encoding.sources) if owner == source]

@@ -51,7 +51,6 @@ class AttentionPage:
             write_text(path, self.html())
 
     def _repr_html_(self) -> str:
-        """The page in a frame of its own, which keeps it and the notebook apart."""
         return render("notebook.html", page=self.html(), title="attention")
 
 
@@ -136,8 +135,6 @@ def _panes(view: AttentionMaps, tokens: range | None) -> list[Pane]:
 
 
 def _filled(view: AttentionMaps, panes: list[tuple[Pane, int | None]]) -> list[Pane]:
-    """The panes with their weights, all from one pass of the model."""
-
     def look(layer: int, weights: AttentionWeights) -> None:
         for pane, size in panes:
             if size is None:
@@ -161,7 +158,6 @@ def _pane(view: AttentionMaps, places: range) -> Pane:
 
 
 def _overview(view: AttentionMaps, size: int) -> Pane:
-    """A pane whose tokens are blocks of `size` neighbours."""
     blocks = []
     for start in range(0, len(view), size):
         inside = view.tokens[start : start + size]
@@ -216,7 +212,6 @@ def _rendered(panes: Sequence[Pane], title: str, opens_with: str) -> str:
 
 
 def _save_arrays(path: Path, view: AttentionMaps, tokens: range | None) -> None:
-    """Weights in float32, with tokens, layers and heads beside them."""
     places = tokens or range(len(view))
     if len(view.layers) * len(view.heads) * len(places) * len(view) > MOST:
         raise BertsmithError(f"{path}: too many weights; choose layers, heads or tokens")

@@ -162,7 +162,6 @@ def senses(
 
 
 def _alike(states: Floats) -> float:
-    """The mean cosine between two different vectors."""
     total = float(np.square(unit(states).sum(0)).sum())
     return (total - len(states)) / (len(states) * (len(states) - 1))
 

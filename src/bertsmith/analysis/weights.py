@@ -121,6 +121,5 @@ class AttentionWeights:
                 yield slice(head, head + together), slice(row, min(row + rows, count))
 
     def _of(self, heads: slice) -> AttentionWeights:
-        """The same for neighbouring heads, without a copy."""
         chosen = range(self.key.shape[1])[heads]
         return AttentionWeights(self.query[:, heads], self.key[:, heads], self.scores.of(chosen))

@@ -76,8 +76,6 @@ def _subtitle(spec: Spec, timings: dict[str, Any]) -> str:
 
 
 def _scores(results: dict[str, Any], budget: str, color: dict[str, int]) -> list[Any]:
-    """A chart of scores with intervals for each task, and of their mean."""
-
     def chart(title: str, rows: dict[str, Any]) -> Any:
         points = [
             ChartPoint(name, 0.0, one["mean"], one["low"], one["high"], color[name])
@@ -96,7 +94,6 @@ def _scores(results: dict[str, Any], budget: str, color: dict[str, int]) -> list
 def _pareto(
     results: dict[str, Any], timings: dict[str, Any], budget: str, color: dict[str, int]
 ) -> list[Any]:
-    """Scores against what they cost."""
     means, variants, charts = results["mean"][budget], results["variants"], []
     training = {name: one.get("budgets", {}).get(budget) or {} for name, one in variants.items()}
     for title, label, values, key in (
@@ -148,7 +145,6 @@ def _curves(spec: Spec, results: dict[str, Any], budget: str, color: dict[str, i
 
 
 def _tests(results: dict[str, Any], budget: str) -> list[tuple[str, Any]]:
-    """A table of paired tests for each task."""
     headings = ("pair", "difference", "95% interval", "p", "p (Holm)", "result")
     tables = []
     for task, rows in results["comparisons"][budget].items():
@@ -197,7 +193,6 @@ def _rates(results: dict[str, Any], budget: str) -> list[tuple[str, Any]]:
 
 
 def _disagreements(worker: PartRunner, budget: str, texts: bool) -> list[dict[str, Any]]:
-    """For each task how often variants disagree, and examples."""
     tasks = []
     for task in worker.spec.tasks:
         rows = _correctness(worker, budget, task)
@@ -216,7 +211,6 @@ def _disagreements(worker: PartRunner, budget: str, texts: bool) -> list[dict[st
 
 
 def _costs(results: dict[str, Any], timings: dict[str, Any]) -> Any:
-    """Parameters, operations, memory and speed of each variant."""
     rows: list[Sequence[Any]] = []
     for name, variant in results["variants"].items():
         speed, budgets = timings["variants"][name], variant.get("budgets") or {"": {}}
@@ -242,7 +236,6 @@ def _costs(results: dict[str, Any], timings: dict[str, Any]) -> Any:
 def _training_speed(
     results: dict[str, Any], timings: dict[str, Any], name: str, budget: str
 ) -> str:
-    """Tokens per second of pre-training, over all seeds."""
     tokens = seconds = 0.0
     for run in results["pretraining"].get(budget, {}).get(name, ()):
         measured = timings["parts"].get(f"{name}/{budget}/seed-{run['seed']}", {})
@@ -263,7 +256,6 @@ def _bytes(value: float | None) -> str:
 
 
 def _effort(spec: Spec, timings: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """What the whole comparison took, by the kind of its parts."""
     times: dict[str, list[float]] = {PRETRAIN: [], RATE: [], SCORE: []}
     for part in parts_of(spec):
         if part.key in timings["parts"]:

@@ -76,7 +76,6 @@ def _task(worker: PartRunner, name: str) -> dict[str, Any]:
 
 
 def _built(worker: PartRunner, name: str) -> Built:
-    """What the recipe of a variant makes, without weights."""
     recipe = worker.spec.recipe(name)
     assert recipe is not None
     return built(recipe, Corpus.open(Path(worker.spec.corpus)).tokenizer, device="meta")
@@ -94,7 +93,6 @@ def _config(worker: PartRunner, name: str) -> Config | None:
 
 
 def _variant(worker: PartRunner, name: str) -> dict[str, Any]:
-    """What a variant is and costs, exactly."""
     config = _config(worker, name)
     content: dict[str, Any] = {"kind": worker.spec.variants[name].kinds()[0]}
     if config is not None:
@@ -118,7 +116,6 @@ def _variant(worker: PartRunner, name: str) -> dict[str, Any]:
 
 
 def _pretrained(worker: PartRunner, name: str, budget: str) -> list[dict[str, Any]]:
-    """The results of pre-training, one for each seed that is finished."""
     if worker.spec.variants[name].model:
         return []
     seeds = worker.spec.pretraining_seeds(name)
@@ -127,7 +124,6 @@ def _pretrained(worker: PartRunner, name: str, budget: str) -> list[dict[str, An
 
 
 def _rates(worker: PartRunner, budget: str, task: str) -> dict[str, Any]:
-    """The dev scores of each learning rate, and the one that was chosen."""
     spec, rows = worker.spec, {}
     for name in spec.variants:
         part = ComparisonPart(SCORE, name, _own(worker, name, budget), 0, task)
@@ -281,7 +277,6 @@ def timings_of(worker: PartRunner) -> dict[str, Any]:
 
 
 def _speed(worker: PartRunner, name: str) -> dict[str, Any]:
-    """CPU speed of a variant's encoder, measured once."""
     if stored := worker.store.finished(f"{name}/speed"):
         return stored
     config, threads = _config(worker, name), worker.spec.threads

@@ -78,12 +78,10 @@ def compare(
 
 
 def _default_jobs(spec: Spec) -> int:
-    """One part for each core, or one on a GPU."""
     return 1 if on_gpu(spec) else max(1, (os.cpu_count() or 1) // spec.threads)
 
 
 def _check(spec: Spec) -> None:
-    """Find what would stop a part later, before anything is trained."""
     trained = [name for name, part in spec.variants.items() if part.recipe]
     if trained and not spec.corpus:
         way_out = setting_name("set corpus", option="give --data, or set corpus")
@@ -209,7 +207,6 @@ def _run(part: ComparisonPart) -> bool:
 
 
 def _described(worker: PartRunner, part: ComparisonPart) -> str:
-    """A finished part in a line."""
     content = worker.store.read(part) or {"result": {}, "measured": {}}
     result, seconds = content["result"], content["measured"].get("seconds", 0.0)
     text = part.key.replace("/", " ")

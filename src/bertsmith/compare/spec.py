@@ -195,7 +195,6 @@ def spec_names() -> list[str]:
 
 
 def _check(spec: Spec, where: str) -> None:
-    """Checks that need more than one key."""
     for table, names in (("variants", spec.variants), ("tasks", spec.tasks)):
         for name in names:
             if not NAME.fullmatch(name):

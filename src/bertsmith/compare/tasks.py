@@ -76,7 +76,6 @@ def finetune_settings(spec: Spec, name: str, splits: Splits) -> dict[str, Any]:
 
 
 def _files(part: TaskPart, name: str) -> tuple[Dataset[Any], Dataset[Any]]:
-    """What is trained on, and what is scored."""
     if part.data not in BENCHMARKS:
         return _own(part)
     folder = Path(part.folder) if part.folder else benchmark_folder(part.data, "set folder")

@@ -164,7 +164,6 @@ class PartRunner:
         return result, {"training_seconds": 60 * summary["minutes"]}
 
     def _static(self, part: ComparisonPart, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Static vectors of the model of another variant."""
         (source,) = part.needs(self.spec)
         teacher = open_model(self.model(source), device=self.spec.device or None, progress=False)
         student, _ = to_static(teacher, width=min(WIDTH, teacher.vector_width))
@@ -197,7 +196,6 @@ class PartRunner:
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, float]:
-    """The numbers of an evaluation, without its samples of text."""
     return {
         key.removeprefix("held_out_"): value
         for key, value in row.items()

@@ -28,8 +28,7 @@ from bertsmith.finetuning.history import TrainingCallback
 from bertsmith.finetuning.plan import TrainingPlan, logs_of
 from bertsmith.finetuning.run import carry_out
 from bertsmith.finetuning.settings import RunSettings, settings_for
-from bertsmith.finetuning.trials import model_sum
-from bertsmith.finetuning.work import PartialFolder, check_out
+from bertsmith.finetuning.work import PartialFolder, check_out, model_sum
 from bertsmith.folders import reserved
 from bertsmith.infer.loaded import LoadedModel, pick_device, with_changes
 from bertsmith.infer.opening import open_model
@@ -277,12 +276,10 @@ class DistillationJob:
 
 
 def _run(plan: TrainingPlan, out: Path | None, overwrite: bool, resume: bool) -> DistillationResult:
-    """Train the student, and write it where it is asked for."""
     result = carry_out(plan, out, overwrite, resume)
     return DistillationResult(result.bert, result.extras["distillation"], out, list(result.notes))
 
 
 def _opened(model: str | Path, ranks: Ranks, dtype: str | None = None) -> LoadedModel:
-    """A teacher, in float32 by default, whose work the processes share."""
     bert = open_model(model, device=ranks.device, dtype=dtype or "float32", progress=False)
     return with_changes(bert, ranks=ranks)

@@ -26,7 +26,7 @@ from bertsmith.examples.draw import shuffled
 from bertsmith.files import atomic
 from bertsmith.finetuning.result import TrainingRun
 from bertsmith.finetuning.settings import RunSettings
-from bertsmith.finetuning.trials import model_sum
+from bertsmith.finetuning.work import model_sum
 from bertsmith.infer.loaded import LoadedModel, with_changes
 from bertsmith.infer.windows import Window
 from bertsmith.metrics import spearman

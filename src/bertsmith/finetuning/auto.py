@@ -185,14 +185,12 @@ class ModelSelection:
         return self.task.names_labels and self.task.exclusive and self.task.one_output
 
     def _fitted(self, best: Candidate) -> Chosen:
-        """A candidate fitted to all examples."""
         self.plan.say(f"auto: fitting {best.name} to all {len(self.data):,} examples")
         return self._result(best, best.fit(best, self.data, math.inf))
 
     # ------------------------------------------------------------------ candidates
 
     def _encoder(self, model: str) -> FrozenEncoder:
-        """A fresh encoder of a model; what it learns is not shared."""
         settings, ranks = self.plan.settings, self.plan.ranks
         return FrozenEncoder(
             model, self.task.name, device=ranks.device, max_length=settings.max_length
@@ -344,7 +342,6 @@ class ModelSelection:
     # ------------------------------------------------------------------ result
 
     def _result(self, best: Candidate, learner: FastLearner) -> Chosen:
-        """The chosen model as a run, and what it was compared with."""
         bert, splits = learner.bert, self.plan.splits
         numbers = sorted(best.predictions)
         held = replace(self.data, examples=[self.data.examples[n] for n in numbers])

@@ -138,7 +138,6 @@ def assign(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 
 def _compared(single: Evaluation, average: Evaluation, metric: str) -> dict[str, float] | None:
-    """A paired bootstrap of the average and the best run."""
     try:
         return asdict(compare(single, average, metric))
     except BertsmithError:  # too few examples for any draw to have a score

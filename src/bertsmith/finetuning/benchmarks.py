@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from bertsmith.checkpoint.files import readable
 from bertsmith.data.folders import find_splits
 from bertsmith.errors import BertsmithError
+from bertsmith.files import writing
 from bertsmith.finetuning import RunSettings, Splits, finetune, settings_for, split_off
 from bertsmith.finetuning.defaults import (
     FACTOR,
@@ -24,9 +27,11 @@ from bertsmith.finetuning.defaults import (
     settings_by_steps,
 )
 from bertsmith.finetuning.settings import check_seeds
-from bertsmith.finetuning.trials import Trial, TrialFile, sum_of
+from bertsmith.finetuning.work import model_sum, sum_of
+from bertsmith.foreign import parse_table
 from bertsmith.infer.loaded import pick_device
 from bertsmith.metrics import Summary, bounds, over_seeds
+from bertsmith.store import append_line, differences
 from bertsmith.tasks.answering.task import TASK as ANSWERING
 from bertsmith.tasks.glue import GLUE, glue_folders, read_glue
 from bertsmith.tasks.read import read_data
@@ -247,3 +252,99 @@ def squad_files(folder: Path) -> dict[tuple[str, str], Path]:
         if match := re.fullmatch(r"(train|dev)-v(\d\.\d)\.json(\.\w+)?", path.name):
             files[match[2], match[1]] = path
     return files
+
+
+# ------------------------------------------------------------------ stored trials
+
+
+BEGINNING = b'{"task": '
+KINDS: dict[str, Any] = {
+    "task": str,
+    "seed": int,
+    "dev": dict,
+    "test": dict | None,
+    "minutes": float,
+    "model": dict,
+    "settings": dict,
+    "data": str,
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a task scored with one seed."""
+
+    task: str
+    seed: int
+    dev: dict[str, float]
+    test: dict[str, float] | None  # of the second file that is scored, where there is one
+    minutes: float
+
+
+class TrialFile:
+    """Finished trials in a file that several commands may share: a line each, added at once."""
+
+    def __init__(
+        self, path: Path, model: str | Path, settings: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Read the file, if it is there: trials of this model, and made with a task's settings."""
+        self.path, self.settings = path, settings
+        self.model = {"name": str(model), "sha256": model_sum(model)}
+        self.rows: list[dict[str, Any]] = []
+        with writing(path):
+            if path.exists() and not path.is_file():  # a device may have no end
+                raise BertsmithError(f"{path}: not a regular file; name a .jsonl file")
+        with readable(path, "not a file of scores"):
+            content = path.read_bytes() if path.exists() else b""
+            end = content.rfind(b"\n") + 1
+            # The beginning of a line that was cut short when it was written is removed.
+            cut = BEGINNING.startswith(content[end:][: len(BEGINNING)])
+            lines = content[:end] if cut else content
+            for number, line in enumerate(lines.splitlines(), 1):
+                self.rows.append(_row(path, number, line))
+        for row in self.rows:
+            self._check(row)
+        # Here, and not hours later, it turns out that there is nowhere to write.
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            if len(lines) < len(content):
+                os.truncate(path, len(lines))
+
+    def finished(self, task: str, data: str) -> dict[int, Trial]:
+        """The trials of a task by their seeds; `data` is the sum of its files."""
+        rows = [row for row in self.rows if row["task"] == task]
+        if any(row["data"] != data for row in rows):
+            raise BertsmithError(
+                f"{self.path}: the files of {task} have changed since; choose another file"
+            )
+        names = [one.name for one in fields(Trial)]
+        return {row["seed"]: Trial(**{name: row[name] for name in names}) for row in rows}
+
+    def add(self, trial: Trial, data: str) -> None:
+        """Store a trial that is finished."""
+        made_of = {"model": self.model, "settings": self.settings[trial.task], "data": data}
+        append_line(self.path, asdict(trial) | made_of, flush=True)
+
+    def _check(self, row: dict[str, Any]) -> None:
+        model, task = row["model"], row["task"]
+        if model["sha256"] != self.model["sha256"]:
+            same = model["name"] == self.model["name"]
+            other = "this model as it was before" if same else f"another model, {model['name']}"
+            raise BertsmithError(f"{self.path}: holds scores of {other}; choose another file")
+        expected = self.settings.get(task, row["settings"])
+        for name, then, now in differences(row["settings"], expected):
+            raise BertsmithError(
+                f"{self.path}: {task} was trained with {name} {then}, not {now}; "
+                "choose another file"
+            )
+
+
+def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    row = parse_table(line) or {}
+    typed = "test" in row and all(isinstance(row.get(name), kind) for name, kind in KINDS.items())
+    if typed and {"name", "sha256"} <= row["model"].keys():
+        return row
+    raise BertsmithError(
+        f"{path}, line {number}: not a finished seed of a benchmark; choose another file"
+    )

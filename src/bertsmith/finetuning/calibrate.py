@@ -262,7 +262,6 @@ def _logs(dev: Evaluation) -> tuple[Logs, list[int]]:
 
 
 def _scaled(logs: Logs, temperature: float) -> Logs:
-    """The logarithms of probabilities at a temperature."""
     values = logs / temperature
     scaled: Logs = values - np.logaddexp.reduce(values, axis=1, keepdims=True)
     return scaled
@@ -293,7 +292,6 @@ def _best(candidates: Sequence[float], value: Callable[[float], float]) -> float
 
 
 def _candidates(chances: NDArray[np.float64]) -> list[float]:
-    """Thresholds between neighbouring probabilities."""
     values = np.unique(chances)
     middles = (values[1:] + values[:-1]) / 2
     if len(middles) > CANDIDATES:
@@ -302,7 +300,6 @@ def _candidates(chances: NDArray[np.float64]) -> list[float]:
 
 
 def _label_thresholds(dev: Evaluation) -> dict[str, float]:
-    """For every label the threshold with the best F1."""
     thresholds = {}
     for name in dev.predictions[0].output["scores"]:
         chances = np.array([one.output["scores"][name] for one in dev.predictions])
@@ -317,7 +314,6 @@ def _label_thresholds(dev: Evaluation) -> dict[str, float]:
 
 
 def _threshold(dev: Evaluation, label: str, metric: str) -> float:
-    """The probability from which the label is predicted, by the score that decides."""
     chances = np.array([one.output["scores"][label] for one in dev.predictions])
     other = next(name for name in dev.predictions[0].output["scores"] if name != label)
 

@@ -134,7 +134,6 @@ def may_leave_muon(settings: RunSettings, task: Task, given: Mapping[str, Any]) 
 
 
 def _checked(settings: Any, where: str) -> dict[str, Any]:
-    """The settings in a model's bertsmith.json, checked."""
     if not isinstance(settings, dict):
         raise BertsmithError(f"{where} is not a table of settings")
     for name in settings:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,22 +16,23 @@ from bertsmith.finetuning.auto import Chosen, ModelSelection, auto_notes
 from bertsmith.finetuning.average import sentence
 from bertsmith.finetuning.calibrate import CalibrationOptions, reserved_rows
 from bertsmith.finetuning.defaults import SWEPT, chosen_settings
-from bertsmith.finetuning.folds import across_folds, check_folds
 from bertsmith.finetuning.frozen import FrozenEncoder
 from bertsmith.finetuning.history import TrainingCallback
 from bertsmith.finetuning.plan import (
     Runs,
     Stopped,
     TrainingPlan,
+    across_folds,
     calibrated,
+    check_folds,
     logs_of,
     train_all,
+    train_to_end,
     with_model,
 )
 from bertsmith.finetuning.result import FinetuningResult, TrainingRun, described, write_result
 from bertsmith.finetuning.settings import RunSettings, check_seeds, listed
 from bertsmith.finetuning.setup import open_fresh
-from bertsmith.finetuning.trials import model_sum
 from bertsmith.finetuning.tuning import UNCHANGED
 from bertsmith.finetuning.work import (
     RESUME,
@@ -41,6 +41,7 @@ from bertsmith.finetuning.work import (
     check_out,
     data_sum,
     is_interrupted,
+    model_sum,
     terminable,
 )
 from bertsmith.folders import reserved
@@ -223,14 +224,13 @@ def carry_out(
             result = replace(result, content=described(result, plan.splits, plan.model))
             return result if out is None else _write(plan, result, out, overwrite)
         if out is None:
-            return result_of(plan, deque(train_all(plan), maxlen=1).pop())
+            return result_of(plan, train_to_end(plan))
         return _written(plan, out, overwrite, resume)
 
 
 def _compared(
     plan: TrainingPlan, trials: TrialSettings, out: Path | None, overwrite: bool
 ) -> FinetuningResult:
-    """The best of several ways to learn, by cross-validation; the first is written at once."""
     written = False
 
     def write(chosen: Chosen) -> FinetuningResult:
@@ -286,7 +286,6 @@ def _write(
 
 
 def _description(plan: TrainingPlan) -> dict[str, Any]:
-    """What must be the same when an interrupted command is resumed."""
     options = plan.calibration
     return {
         "model": model_sum(plan.model),
@@ -321,7 +320,6 @@ def result_of(plan: TrainingPlan, runs: Runs, interrupted: bool = False) -> Fine
 def _notes_and_extras(
     plan: TrainingPlan, runs: Runs, interrupted: bool
 ) -> tuple[list[str], dict[str, Any]]:
-    """Notes on the result, and what it is compared with."""
     kept, extras = runs.kept, dict[str, Any]()
     notes = [*plan.splits.notes, *_score_notes(plan, kept), *plan.notes]
     if plan.compared is not None:
@@ -401,7 +399,6 @@ def _write_interrupted(
 
 
 def _score_notes(plan: TrainingPlan, kept: TrainingRun) -> list[str]:
-    """Notes on how to read the scores."""
     notes = [] if kept.dev is None else list(kept.dev.notes)
     if (precision := kept.precision) != (wanted := kept.settings.dtype):
         notes.append(f"this device has no {wanted} units: trained in {precision}")
@@ -420,7 +417,6 @@ def _score_notes(plan: TrainingPlan, kept: TrainingRun) -> list[str]:
 
 
 def _grid(splits: Splits, settings: RunSettings, trials: TrialSettings) -> tuple[RunSettings, ...]:
-    """The settings of a sweep: learning rates × epochs."""
     if splits.dev is None:
         raise BertsmithError("a sweep needs a dev file or held-out examples")
     rate, count = settings.learning_rate, settings.epochs

@@ -25,7 +25,6 @@ class RunSettings(FinetuningSettings, BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _plain(cls, value: Any) -> Any:
-        """Take numbers of numpy as those of Python."""
         return value.item() if hasattr(value, "dtype") and hasattr(value, "item") else value
 
     @field_validator("freeze", mode="before")
@@ -78,7 +77,6 @@ def checked(values: Mapping[str, Any]) -> RunSettings:
 
 
 def _complaint(error: ValidationError) -> BertsmithError:
-    """The first mistake in a line, with the nearest known name where one is unknown."""
     first = min(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")
     name = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":

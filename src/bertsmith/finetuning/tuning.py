@@ -14,9 +14,8 @@ from torch import nn
 from bertsmith.checkpoint.assemble import emptied, substitute
 from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.examples.draw import bits
-from bertsmith.finetuning.batches import Epochs, batch_of, micro_batches
+from bertsmith.finetuning.batches import Epochs, PaddedInputs, TaskLoss, batch_of, micro_batches
 from bertsmith.finetuning.history import History, SilentCallback, TrainingCallback
-from bertsmith.finetuning.learner import PaddedInputs, TaskLoss
 from bertsmith.finetuning.settings import RunSettings, matrix_rate_for
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import STEP
@@ -121,6 +120,7 @@ class Tuning:
         freeze(self.bert.model, "encoder")
         settings = self.settings.changed(
             freeze="encoder",
+            trained="all",  # of the head; `freeze` is not for LoRA and biases
             learning_rate=HEAD_RATE,
             epochs=self.settings.head_epochs,
             optimizer="adamw",
@@ -209,7 +209,6 @@ class Tuning:
         return trainer
 
     def _train_part(self, settings: RunSettings, total: int) -> TrainPart:
-        """The settings as those of the loop."""
         return TrainPart(
             seed=settings.seed,
             steps=total,
@@ -285,7 +284,6 @@ class Tuning:
     # ------------------------------------------------------------------ shards
 
     def _unshard(self, named: Mapping[str, nn.Parameter], prefix: str = "model.") -> None:
-        """Give the loaded model whole weights on every rank."""
         whole = deepcopy(self.plain)
         values = {}
         for name, empty in whole.named_parameters():

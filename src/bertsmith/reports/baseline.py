@@ -80,7 +80,6 @@ def verdict(
 
 
 def _texts(examples: Sequence[Any]) -> list[str]:
-    """Both texts of a pair as one."""
     return [" ".join(text for text in (one.text, one.pair) if text) for one in examples]
 
 

@@ -48,7 +48,6 @@ def write_result_card(
 
 
 def _adapter(base: str | Path, checkpoint: Checkpoint, named: bool) -> dict[str, Any]:
-    """What others need to open an adapter: the model that it belongs to, and its labels."""
     directory, settings = Path(base).is_dir(), checkpoint.settings
     return {
         "base": Path(base).resolve() if directory else base,
@@ -61,7 +60,6 @@ def _adapter(base: str | Path, checkpoint: Checkpoint, named: bool) -> dict[str,
 
 
 def _baseline(content: Mapping[str, Any]) -> str:
-    """The score of the baseline on the same data."""
     simple, metric = content.get("baseline") or {}, content["metric"]
     for split in ("test", "dev"):
         scores = (simple.get("scores") or {}).get(split)
@@ -71,7 +69,6 @@ def _baseline(content: Mapping[str, Any]) -> str:
 
 
 def _settings(content: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
-    """The main settings, and others that differ from their defaults."""
     if chosen := (content.get("auto") or {}).get("chosen"):
         return f"Chosen by cross-validation (fine-tuning with `auto`): {chosen}."
     always = ("learning_rate", "optimizer", "epochs", "batch_size", "seed")

@@ -99,7 +99,6 @@ def card_text(folder: Path, name: str, licence: str | None, scores: list[EvalRes
 
 
 def _model(run: Path) -> tuple[Path, list[EvalResult]]:
-    """The model directory of a run, and its scores."""
     if not run.is_dir():
         raise BertsmithError(f"{one_line(run)}: no such directory")
     if (run / "recipe.toml").is_file():
@@ -135,7 +134,6 @@ def _results(kind: str, data: str, split: str, scores: Mapping[str, Any]) -> Ite
 
 
 def _notes(folder: Path, card: bytes) -> list[str]:
-    """Reasons why others may not be able to use the model."""
     notes = []
     if b"\nlicense:" not in card:
         notes.append("no licence: others may not use the model; name one as `licence`")

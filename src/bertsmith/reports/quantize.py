@@ -185,7 +185,6 @@ class Int8Comparison:
         return evaluate(plain, sample_of(dataset, limit)) if labelled else None
 
     def _values(self, bert: LoadedModel) -> list[Any]:
-        """What a model with a task predicts for texts without labels."""
         if self.scored is not None or self.task.head is None:
             return []
         return [one.value for one in self.task.predict(bert, self.examples)]

@@ -117,7 +117,6 @@ def _used(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tiles(content: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """The main score with its interval, and how many examples there were."""
     split = "test" if content["scores"]["test"] else "dev"
     scores, metric = content["scores"][split], content["metric"]
     tiles = []
@@ -171,7 +170,6 @@ def _scores(content: Mapping[str, Any]) -> list[Any]:
 
 
 def _baseline(content: Mapping[str, Any]) -> Any:
-    """The main score as a bar, and those of simple baselines below it."""
     metric, simple = (
         content["metric"],
         [content.get(name) or {} for name in ("baseline", "vectors")],
@@ -198,7 +196,6 @@ def _baseline(content: Mapping[str, Any]) -> Any:
 
 
 def _teacher(content: Mapping[str, Any]) -> Any:
-    """A distilled model beside its teacher, and the paired comparison of their scores."""
     one = content.get("distillation")
     if not one:
         return None
@@ -224,7 +221,6 @@ def _curves(content: Mapping[str, Any], losses: Sequence[float]) -> list[Any]:
 
 
 def _classes(result: Evaluation | None) -> Any:
-    """Precision, recall and F1 of every label, or of every type of entity."""
     scores = {} if result is None else result.task.per_class(result.dataset, result.values)
     rows = [(name, one.precision, one.recall, one.f1, one.support) for name, one in scores.items()]
     if not rows:
@@ -285,7 +281,6 @@ def _recall_chart(title: str, curves: Mapping[str, PrecisionRecall]) -> Any:
 
 
 def _coverage(result: Evaluation) -> list[Any]:
-    """Accuracy, and the fraction of examples that is left, over the lowest confidence."""
     correct = result.task.correct(result.dataset, result.values)
     if correct is None:
         return []
@@ -301,13 +296,11 @@ def _by_threshold(title: str, places: Any, lines: Mapping[str, Any], label: str)
 
 
 def _curve(x: NDArray[Any], y: NDArray[Any]) -> list[tuple[float, float]]:
-    """Points of a curve in percent, at most POINTS of them."""
     picks = np.unique(np.linspace(0, len(x) - 1, min(POINTS, len(x))).round().astype(int))
     return [(100 * float(x[place]), 100 * float(y[place])) for place in picks]
 
 
 def _calibration(evaluation: Evaluation | None) -> dict[str, Any] | None:
-    """How often predictions of each confidence are correct."""
     if evaluation is None:
         return None
     correct = evaluation.task.correct(evaluation.dataset, evaluation.values)
@@ -327,7 +320,6 @@ def _calibration(evaluation: Evaluation | None) -> dict[str, Any] | None:
 
 
 def _numbers(result: Evaluation) -> list[Any]:
-    """Predicted numbers over their labels."""
     labels = [result.task.label_of(example) for example in result.dataset.examples]
     if not result.task.numeric or len(set(labels)) < 2:
         return []
@@ -375,7 +367,6 @@ def _matrix(result: Evaluation | None) -> dict[str, Any] | None:
 
 
 def _confusions(counts: Counter[tuple[str, str]]) -> Any:
-    """The pairs of label and prediction with the most errors, as bars."""
     pairs = [
         (f"{label} → {predicted}", float(count), f"{count:,}")
         for (label, predicted), count in sorted(counts.items())
@@ -402,7 +393,6 @@ def _most_confused(labels: Sequence[str], predicted: Sequence[str]) -> list[str]
 
 
 def _errors(result: Evaluation) -> dict[str, Any]:
-    """The worst errors, and how many there are in all."""
     numbers = worst(result, len(result.dataset))
     return {
         "numeric": result.task.numeric,
