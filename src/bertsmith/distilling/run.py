@@ -42,7 +42,6 @@ from bertsmith.tasks.splits import Splits
 from bertsmith.tasks.task import Task
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.loggers import LoggerNames
-from bertsmith.train.recipe import Recipe
 
 RATE = 0.01  # learning rate of static vectors that are tuned on text
 
@@ -83,7 +82,13 @@ def distill(
             raise BertsmithError(
                 f"a recipe needs a corpus that `bertsmith prepare` wrote, and {setting_name('out')}"
             )
-        recipe = _recipe(teacher, data, own, given)
+        scored = own.dev is not None or own.test is not None
+        if given or scored or own.learn is not None:
+            example = setting_name("changes", ["train.steps=100"], "--set train.steps=100")
+            names = ", ".join([*given, *["dev or test"] * scored]) or "learn"
+            raise BertsmithError(f"a recipe sets {names}: change its keys with {example}")
+        kept: Any = {"student": own.student, "layers": own.layers}
+        recipe = taught_recipe(teacher, data, own.recipe, own.changes or (), **kept)
         return distill_text(recipe, Path(out), resume=resume, show=own.show, log=log)
     if own.changes:
         changes = setting_name("changes", option="--set")
@@ -121,25 +126,6 @@ def distill(
         return _run(plan, folder, overwrite, resume)
 
 
-def _recipe(
-    teacher: str | Path, corpus: str | Path, own: DistillationSettings, given: dict[str, Any]
-) -> Recipe:
-    """The recipe of a student that is pre-trained; settings that recipes have are refused."""
-    scored = own.dev is not None or own.test is not None
-    if given or scored or own.learn is not None:
-        example = setting_name("changes", ["train.steps=100"], "--set train.steps=100")
-        names = ", ".join([*given, *["dev or test"] * scored]) or "learn"
-        raise BertsmithError(f"a recipe sets {names}: change its keys with {example}")
-    return taught_recipe(
-        teacher,
-        corpus,
-        own.recipe,
-        own.changes or (),
-        student=own.student,
-        layers=own.layers,
-    )
-
-
 @dataclass(frozen=True)
 class DistillationJob:
     """What is to be distilled and how, with the teacher opened."""
@@ -158,20 +144,11 @@ class DistillationJob:
     def task(self, student: Student, task: Task) -> TrainingPlan:
         """Task distillation: the teacher's predictions for texts are learned."""
         demand_distillable(self.teacher, student, task)
-        own = self.own
-        splits = teacher_splits(
-            self.teacher,
-            task.name,
-            self.data,
-            own.dev,
-            own.test,
-            labels=own.labels > 0,
-            hold_out=own.hold_out,
-            **self.reading,
-        )
-        settings, reasons = chosen_settings(
-            student.start, splits, self.given, examples=len(splits.train)
-        )
+        own, files = self.own, (self.data, self.own.dev, self.own.test)
+        how = {"labels": own.labels > 0, "hold_out": own.hold_out, **self.reading}
+        splits = teacher_splits(self.teacher, task.name, *files, **how)
+        count = len(splits.train)
+        settings, reasons = chosen_settings(student.start, splits, self.given, examples=count)
         distillation = TaskDistillation(
             self.teacher, student, splits, own.temperature, own.labels, pseudo=own.dev is None
         )
@@ -183,10 +160,8 @@ class DistillationJob:
         """Vectors: those that the teacher gives to texts are learned."""
         own = self.own
         train, held = texts or read_plain(self.data, own.pieces, **self.reading)
-        dev, test = (
-            None if one is None else labelled(read_data(one, train.task))
-            for one in (own.dev, own.test)
-        )
+        files = (own.dev, own.test)
+        dev, test = (None if f is None else labelled(read_data(f, train.task)) for f in files)
         splits = Splits(train, dev, test)
         usual = {**default_settings(student.start, self.given), **defaults}
         settings = settings_for(train.task, usual, **self.given)
@@ -224,7 +199,7 @@ class DistillationJob:
             distillation.splits,
             settings,
             learn=distillation.learn,
-            open=lambda training, one: distillation.open(training, one, self.ranks.device),
+            open=lambda training, own: distillation.open(training, own, self.ranks.device),
             ranks=self.ranks,
             watch=self.watch,
             notes=tuple(notes),
@@ -235,12 +210,11 @@ class DistillationJob:
 
     def static(self, out: Path | None, overwrite: bool, resume: bool) -> DistillationResult:
         """Static vectors; with text, they are weighted by its frequencies and tuned on it."""
-        teacher, texts, counts = self.teacher, None, None
-        own = self.own
+        own, teacher, texts, counts = self.own, self.teacher, None, None
         sizes: dict[str, Any] = {"width": own.width or WIDTH, "smoothing": own.smoothing}
         if self.data is not None:
             texts = read_plain(self.data, own.pieces, **self.reading)
-            counts = token_frequencies(teacher, (one.text for one in texts[0].examples))
+            counts = token_frequencies(teacher, (row.text for row in texts[0].examples))
         elif self.given or own.dev is not None or own.test is not None:
             raise BertsmithError("training settings need texts to train on: name a file")
         began = time.perf_counter()
@@ -251,9 +225,10 @@ class DistillationJob:
             def project(vectors: Any) -> Any:  # from the centre of texts, not of single tokens
                 return projection(vectors, vectors.mean(0, dtype="float64"))
 
-            student = Student(
-                self.path, made=lambda: with_changes(vectors, deepcopy(vectors.model))
-            )
+            def copied() -> LoadedModel:
+                return with_changes(vectors, deepcopy(vectors.model))
+
+            student = Student(self.path, made=copied)
             plan = self.vectors(student, project, texts, learning_rate=RATE, layer_decay=1.0)
             return _run(plan, out, overwrite, resume)
         content = {

@@ -70,12 +70,11 @@ def to_static(
     settings = {"model_type": "static", "vocab_size": len(table), "hidden_size": width}
     checkpoint = create({**settings, "pad_token_id": teacher.tokenizer.pad_id or 0}, heads=())
     with torch.no_grad():
-        checkpoint.model.encoder.embedding.token.weight.copy_(torch.from_numpy(table))  # type: ignore[union-attr, operator]
+        checkpoint.model.encoder.table.copy_(torch.from_numpy(table))
     checkpoint = replace(checkpoint, notes={"finetune": dict(FINETUNE)})
     checkpoint.model.to(teacher.device)
     tokenizer = teacher.tokenizer.unmarked(teacher.sentence.lowercase)
-    student = LoadedModel(checkpoint, tokenizer, sentence=Sentence(normalise=True))
-    return student, projection
+    return LoadedModel(checkpoint, tokenizer, sentence=Sentence(normalise=True)), projection
 
 
 def token_vectors(teacher: LoadedModel) -> NDArray[np.float32]:

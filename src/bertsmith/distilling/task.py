@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -67,25 +67,27 @@ class SoftTraining(Training):
         text in its own way, which is enough where a text has one output.
         """
         samples = self.base.samples(bert, examples)
+        targets: Iterator[Tensor]
         if same_tokens(self.teacher, bert) and self.teacher.max_length >= bert.max_length:
-            outputs = iter(self._by_window(samples))
-            return [tuple(self._soft(item, outputs) for item in sample) for sample in samples]
-        demand_one_output(task_named(self.dataset.task))
-        rows = vote(self.teacher, *texts_of(examples), lambda logits: logits)
+            windows = [window for sample in samples for item in sample for window in item.windows]
+            needed = self.teacher.head_pass(str(self.head), windows, tokens=self.each_token)
+            outputs = iter(self.teacher.run(windows, needed.compute))
+            join = torch.cat if self.each_token else torch.stack
+            targets = (
+                join([next(outputs) for _ in item.windows]) for sample in samples for item in sample
+            )
+        else:
+            demand_one_output(task_named(self.dataset.task))
+            rows = vote(self.teacher, *texts_of(examples), lambda logits: logits)
+            targets = (
+                torch.tensor([row])
+                for sample, row in zip(samples, rows, strict=True)
+                for _ in sample
+            )
         return [
-            tuple(replace(item, target=Soft(item.target, torch.tensor([row]))) for item in sample)
-            for sample, row in zip(samples, rows, strict=True)
+            tuple(replace(item, target=Soft(item.target, next(targets))) for item in sample)
+            for sample in samples
         ]
-
-    def _by_window(self, samples: Sequence[Sample]) -> list[Tensor]:
-        windows = [window for sample in samples for item in sample for window in item.windows]
-        needed = self.teacher.head_pass(str(self.head), windows, tokens=self.each_token)
-        outputs: list[Tensor] = self.teacher.run(windows, needed.compute)
-        return outputs if self.each_token else [one[None] for one in outputs]
-
-    def _soft(self, item: TrainingItem, outputs: Iterator[Tensor]) -> TrainingItem:
-        rows = torch.cat([next(outputs) for _ in item.windows])
-        return replace(item, target=Soft(item.target, rows))
 
     def outputs(self, model: Model, batch: Batch) -> Tensor:
         """The outputs of the task's head."""
@@ -101,29 +103,28 @@ class SoftTraining(Training):
 
     def padded(self, targets: Targets, sequences: int, tokens: int) -> Targets:
         """Fillers have outputs of zero, and no weight."""
-        rest = {name: rows for name, rows in targets.items() if name != "teacher"}
-        teacher = zero_padded(targets["teacher"], tokens if self.each_token else sequences)
+        rest = dict(targets)
+        teacher = zero_padded(rest.pop("teacher"), tokens if self.each_token else sequences)
         return {**self.base.padded(rest, sequences, tokens), "teacher": teacher}
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
         """The divergence from the teacher; with a weight, the loss of the labels."""
-        rest = {name: rows for name, rows in targets.items() if name != "teacher"}
-        share = self.label_weight
-        total = self.base.loss(outputs, batch, rest) * share if share else outputs.new_zeros(())
-        if share < 1:
+        weight, total = self.label_weight, outputs.new_zeros(())
+        if weight:
+            labels = {name: rows for name, rows in targets.items() if name != "teacher"}
+            total = self.base.loss(outputs, batch, labels) * weight
+        if weight < 1:
             soft = self.base.soft_loss(outputs, batch, targets, self.temperature)
-            total = total + soft * (1 - share)
+            total = total + soft * (1 - weight)
         return total
 
     def start_from_used(self, model: Model) -> None:
         """Make the teacher's head one that can be trained further."""
         self.base.start_from_used(model)
 
-    @contextmanager
-    def as_used(self, model: Model) -> Iterator[None]:
+    def as_used(self, model: Model) -> AbstractContextManager[None]:  # type: ignore[override]
         """The model as it will be used."""
-        with self.base.as_used(model):
-            yield
+        return self.base.as_used(model)
 
 
 # ------------------------------------------------------------------ tokens
@@ -178,11 +179,10 @@ class Student:
         layers: int | Sequence[int] | None,
     ) -> Student:
         """The student that a person asks for; by default half of the teacher's layers."""
-        if model is None:
-            return cls(path, None, chosen_layers(teacher.checkpoint.config, layers))
-        if layers is None:
+        if model is not None and layers is None:
             return cls(path, model)
-        return cls(path, model, chosen_layers(read_config(find_encoder(model)[0]), layers))
+        config = teacher.checkpoint.config if model is None else read_config(find_encoder(model)[0])
+        return cls(path, model, chosen_layers(config, layers))
 
     @property
     def start(self) -> str | Path:
@@ -352,15 +352,15 @@ def teacher_splits(
     own = len(train.gold()) if labels else 0
     train = answered(teacher, train)
     notes = [f"{len(train) - own:,} examples labelled by the teacher"] if own < len(train) else []
-    files = [None if one is None else read_data(one, task, **options) for one in (dev, test)]
-    for one in filter(None, files):
-        labelled(one)  # an error where there are no labels to score on
-    for one in filter(None, (train if labels else None, *files)):
-        demand_known(teacher, one)
-    if files[0] is None and hold_out:
-        train, held, how = split_off(train, hold_out)
-        return Splits(train, held, files[1], [*notes, how])
-    return Splits(train, files[0], files[1], notes)
+    dev, test = (None if f is None else read_data(f, task, **options) for f in (dev, test))
+    for dataset in filter(None, (dev, test)):
+        labelled(dataset)  # an error where there are no labels to score on
+    for dataset in filter(None, (train if labels else None, dev, test)):
+        demand_known(teacher, dataset)
+    if dev is None and hold_out:
+        train, dev, how = split_off(train, hold_out)
+        notes.append(how)
+    return Splits(train, dev, test, notes)
 
 
 def read_inputs(data: Any, task: str, labels: bool, **options: Any) -> Dataset[Any]:
@@ -368,26 +368,20 @@ def read_inputs(data: Any, task: str, labels: bool, **options: Any) -> Dataset[A
     if labels:
         return read_data(data, task, **options)
     source = open_data(data, task, **options)
-    examples = [one for part in source.portions() for one in part.examples if one is not None]
-    return Dataset(
-        source.path,
-        task,
-        examples,
-        dict(source.columns),
-        ledger=source.ledger,
-        unused=source.unused,
-    )
+    rows = [row for portion in source.portions() for row in portion.examples if row is not None]
+    about: Any = {"ledger": source.ledger, "unused": source.unused}
+    return Dataset(source.path, task, rows, dict(source.columns), **about)
 
 
 def answered(teacher: LoadedModel, dataset: Dataset[Any]) -> Dataset[Any]:
     """The same examples, those without a label with the teacher's prediction."""
     task, names = task_named(dataset.task), tuple(teacher.checkpoint.labels)
     task.demand_kind(dataset.examples[0])
-    missing = [one for one in dataset.examples if not task.carries_label(one)]
+    missing = [row for row in dataset.examples if not task.carries_label(row)]
     predicted = iter(task.labelled_by(teacher, missing) if missing else [])
     return replace(
         dataset,
-        examples=[one if task.carries_label(one) else next(predicted) for one in dataset.examples],
+        examples=[row if task.carries_label(row) else next(predicted) for row in dataset.examples],
         scheme=dataset.scheme or task.scheme(names),
         known_labels=names if task.names_labels else (),
     )
@@ -410,6 +404,6 @@ def demand_distillable(teacher: LoadedModel, student: Student, task: Task) -> No
     """Refuse a teacher without a task head, and a student with other tokens where they matter."""
     if task.head is None:
         raise BertsmithError(f"the teacher has no task head: distil its vectors, or {STATIC}")
-    if student.model is not None:
-        if not same_tokens(teacher, open_model(student.model, progress=False)):
-            demand_one_output(task)
+    model = student.model
+    if model is not None and not same_tokens(teacher, open_model(model, progress=False)):
+        demand_one_output(task)
