@@ -275,10 +275,9 @@ class DependencyScores:
         relations = {}
         for kind in self.counts.argsort(descending=True, stable=True).tolist():
             count = int(self.counts[kind])
-            shares = self.hits[..., kind] / count
-            table = np.stack([by_layer(one, self.heads) for one in shares])
-            best = np.unravel_index(np.nanargmax(table), table.shape)
-            direction, layer, head = (int(n) for n in best)
+            accuracies = self.hits[..., kind] / count
+            table = np.stack([by_layer(values, self.heads) for values in accuracies])
+            direction, layer, head = map(int, np.unravel_index(np.nanargmax(table), table.shape))
             offset = int(self.fixed[:, kind].argmax())
             relations[self.names[kind]] = Relation(
                 count=count,

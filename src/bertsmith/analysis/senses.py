@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -46,15 +47,11 @@ def find(word: str, texts: Sequence[str], most: int | None = None) -> list[Occur
     """Find a word in texts: whole words, ignoring case."""
     if not word.strip():
         raise BertsmithError("no word to look for")
-    pattern = re.compile(rf"(?<!\w){re.escape(word.strip())}(?!\w)", re.IGNORECASE)
-    places: list[Occurrence] = []
     if isinstance(texts, str):
         raise BertsmithError("texts must be a list of strings, not of type str")
-    for text in texts:
-        if most is not None and len(places) >= most:
-            break
-        places += [Occurrence(text, *match.span()) for match in pattern.finditer(text)]
-    return places[:most]
+    pattern = re.compile(rf"(?<!\w){re.escape(word.strip())}(?!\w)", re.IGNORECASE)
+    matches = ((text, match) for text in texts for match in pattern.finditer(text))
+    return [Occurrence(text, *match.span()) for text, match in islice(matches, most)]
 
 
 def vectors(bert: LoadedModel, places: Sequence[Occurrence]) -> Floats:
@@ -203,14 +200,13 @@ def same_sense(bert: LoadedModel, pairs: Sequence[SensePair], seed: int = 0) -> 
     fold = np.random.default_rng(seed).permutation(len(pairs)) % FOLDS
     scores = []
     for layer in states:
-        near = (unit(layer[: len(pairs)]) * unit(layer[len(pairs) :])).sum(1)
-        right = 0
+        cosines = (unit(layer[: len(pairs)]) * unit(layer[len(pairs) :])).sum(1)
+        correct = 0
         for number in range(FOLDS):
             learn, judge = fold != number, fold == number
-            right += int(
-                ((near[judge] >= _threshold(near[learn], gold[learn])) == gold[judge]).sum()
-            )
-        scores.append(right / len(pairs))
+            threshold = _threshold(cosines[learn], gold[learn])
+            correct += int(((cosines[judge] >= threshold) == gold[judge]).sum())
+        scores.append(correct / len(pairs))
     return scores
 
 

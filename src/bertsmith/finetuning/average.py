@@ -35,9 +35,9 @@ class WeightSnapshots:
 
     def add(self, number: int, model: nn.Module) -> None:
         """Store a copy of the trained weights."""
-        trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if self.stored is None:
-            self.held[number] = {name: one.detach().cpu().clone() for name, one in trained.items()}
+            self.held[number] = {name: p.detach().cpu().clone() for name, p in trained.items()}
             for old in sorted(self.held)[: -self.most]:
                 del self.held[old]
             return
@@ -49,15 +49,13 @@ class WeightSnapshots:
         stored = self.stored
         return sorted(self.held) if stored is None else self.ranks.run_on_first(stored.steps)
 
-    def read(self, number: int) -> dict[str, Tensor]:
-        """The weights with this number."""
-        return self.stored.read(number).tensors["model"] if self.stored else self.held[number]
-
     def mean(self, numbers: Sequence[int]) -> dict[str, Tensor]:
         """The mean of several weights, summed in float64."""
         total: dict[str, Tensor] = {}
         for number in numbers:
-            for name, value in self.read(number).items():
+            stored = self.stored
+            weights = self.held[number] if stored is None else stored.read(number).tensors["model"]
+            for name, value in weights.items():
                 total[name] = total[name] + value.double() if name in total else value.double()
         return {name: (value / len(numbers)).float() for name, value in total.items()}
 
@@ -82,7 +80,7 @@ def averaged(
     }
     if len(members) < 2 or run.dev is None:  # it ended early
         return run, content
-    before = {name: one.detach().clone() for name, one in model.named_parameters()}
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     tried: dict[tuple[int, ...], Evaluation] = {}
 
     def value(numbers: Sequence[int]) -> float:

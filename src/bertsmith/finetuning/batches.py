@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,13 +40,12 @@ class TaskBatch:
     weight: float | Tensor
     tokens: int
     rows: int = 0  # outputs that have targets, if not all have
-    # Where all items of a step learn together on several ranks: the outputs of each, and the rank.
-    shares: tuple[int, ...] = ()
+    outputs_of_ranks: tuple[int, ...] = ()  # their numbers, where all items learn together
     rank: int = 0
 
     def to(self, device: torch.device) -> TaskBatch:
         """The same on another device."""
-        targets = {n: x.to(device, non_blocking=True) for n, x in self.targets.items()}
+        targets = {name: x.to(device, non_blocking=True) for name, x in self.targets.items()}
         return replace(self, batch=self.batch.to(device), targets=targets)
 
     def pinned(self) -> TaskBatch:
@@ -145,11 +145,10 @@ class Epochs:
         if self.captured is not None:
             return PaddedBatch(self.captured(items, weight), tokens)
         batch = batch_of(items)
-        shares = tuple(sum(len(item.windows) for item in group) for group in planned.groups)
-        if planned.groups:
-            items = [item for group in planned.groups for item in group]
-        targets = self.training.targets(items)
-        return TaskBatch(batch, targets, weight, tokens, shares=shares, rank=planned.rank)
+        counts = tuple(sum(len(item.windows) for item in group) for group in planned.groups)
+        targets = self.training.targets(list(chain.from_iterable(planned.groups)) or items)
+        ranks: Any = {"outputs_of_ranks": counts, "rank": planned.rank}
+        return TaskBatch(batch, targets, weight, tokens, **ranks)
 
 
 def shuffled_batches(
@@ -200,12 +199,12 @@ def batch_of(items: Sequence[TrainingItem]) -> Batch:
 
 def passes_of(batch: Batch, budget: int) -> Iterator[Batch]:
     """The sequences of a batch in batches of at most `budget` tokens, in the same order."""
-    row = 0
+    start = 0
     for lengths in grouped(batch.layout.lengths, int, budget):
-        end = row + sum(lengths)
-        part = Layout.of(lengths).to(batch.ids.device)
-        yield Batch(batch.ids[row:end], batch.segments[row:end], part)
-        row = end
+        rows = slice(start, start + sum(lengths))
+        layout = Layout.of(lengths).to(batch.ids.device)
+        yield Batch(batch.ids[rows], batch.segments[rows], layout)
+        start = rows.stop
 
 
 def padded_lengths(lengths: Sequence[int], longest: int, exact: bool = False) -> list[int]:
@@ -276,14 +275,15 @@ class TaskLoss(nn.Module):
         batch, task = example.batch, self.training_task
         self.model.use_kernel(_kernel(batch))
         if 0 < self.cached < batch.layout.total:
-            parts = passes_of(batch, self.cached)
-            outputs = torch.cat([checkpoint(self._pass, one, use_reentrant=False) for one in parts])
+            passes = passes_of(batch, self.cached)
+            outputs = torch.cat([checkpoint(self._pass, p, use_reentrant=False) for p in passes])
         else:
             outputs = self._pass(batch)
-        outputs, ranks = outputs[: example.rows or len(outputs)], 1
-        if example.shares:
-            own, ranks = outputs[: example.shares[example.rank]], len(example.shares)
-            outputs = GatherRows.apply(own, example.shares, example.rank)  # type: ignore[no-untyped-call]
+        outputs, counts_of = outputs[: example.rows or len(outputs)], example.outputs_of_ranks
+        if counts_of:
+            own = outputs[: counts_of[example.rank]]
+            outputs = GatherRows.apply(own, counts_of, example.rank)  # type: ignore[no-untyped-call]
+        ranks = len(counts_of) or 1
         return task.loss(outputs, batch, example.targets) / (example.weight * ranks), {}
 
     def _pass(self, batch: Batch) -> Tensor:
