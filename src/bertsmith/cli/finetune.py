@@ -109,7 +109,7 @@ def _introduction(
     model: str, splits: Splits, settings: Mapping[str, Any], swept: bool
 ) -> Iterator[str]:
     """How the data was read, how settings were chosen, and what `check` warns of."""
-    from bertsmith.finetuning.defaults import SWEPT, chosen_settings
+    from bertsmith.finetuning.setup import SWEPT, chosen_settings
     from bertsmith.tasks.check import open_reader, quick
 
     yield from tasks.understood(splits.train)

@@ -21,7 +21,7 @@ from bertsmith.corpus import Corpus
 from bertsmith.distilling.static import WIDTH, to_static
 from bertsmith.files import digest
 from bertsmith.finetuning import Splits, finetune
-from bertsmith.finetuning.defaults import stored_settings
+from bertsmith.finetuning.setup import stored_settings
 from bertsmith.finetuning.work import data_sum
 from bertsmith.foreign import read_json
 from bertsmith.infer.opening import open_model

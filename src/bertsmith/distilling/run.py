@@ -23,11 +23,11 @@ from bertsmith.distilling.task import (
 from bertsmith.distilling.vectors import Teachers, VectorDistillation, headless, read_plain
 from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import writing
-from bertsmith.finetuning.defaults import chosen_settings, default_settings, with_metric
-from bertsmith.finetuning.history import TrainingCallback
 from bertsmith.finetuning.plan import TrainingPlan, logs_of
 from bertsmith.finetuning.run import carry_out
 from bertsmith.finetuning.settings import RunSettings, settings_for
+from bertsmith.finetuning.setup import chosen_settings, default_settings, with_metric
+from bertsmith.finetuning.tuning import TrainingCallback
 from bertsmith.finetuning.work import PartialFolder, check_out, model_sum
 from bertsmith.folders import reserved
 from bertsmith.infer.loaded import LoadedModel, pick_device, with_changes

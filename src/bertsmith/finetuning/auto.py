@@ -25,11 +25,10 @@ from bertsmith.checkpoint import locate, read_sentence
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite
 from bertsmith.finetuning.frozen import FastLearner, FrozenEncoder, StoredVectors, last_inputs
-from bertsmith.finetuning.history import History, SilentCallback
 from bertsmith.finetuning.plan import TrainingPlan
 from bertsmith.finetuning.result import TrainingRun
 from bertsmith.finetuning.settings import RunSettings, rate_for
-from bertsmith.finetuning.tuning import Tuning
+from bertsmith.finetuning.tuning import History, SilentCallback, Tuning
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.intervals import drawn_weights
 from bertsmith.metrics.labels import Weights
@@ -248,9 +247,10 @@ class ModelSelection:
             trained="all",
             keep="last",
         )
-        bert.model.encoder.requires_grad_(True)
-        if bert.added is not None:
-            bert.model.encoder.blocks[bert.added].requires_grad_(False)
+        for number, block in enumerate(bert.model.encoder.blocks):
+            block.requires_grad_(number != bert.added)
+        bert.model.encoder.embedding.requires_grad_(True)
+        bert.model.encoder.norm.requires_grad_(True)
         samples = training.samples(bert, training.dataset.examples)
         if own.settings is None:
             before = {name: value.clone() for name, value in bert.model.state_dict().items()}

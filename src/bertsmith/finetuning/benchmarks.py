@@ -16,7 +16,8 @@ from bertsmith.data.folders import find_splits
 from bertsmith.errors import BertsmithError
 from bertsmith.files import writing
 from bertsmith.finetuning import RunSettings, Splits, finetune, settings_for, split_off
-from bertsmith.finetuning.defaults import (
+from bertsmith.finetuning.settings import check_seeds
+from bertsmith.finetuning.setup import (
     FACTOR,
     LEAST_STEPS,
     MUON_STEPS,
@@ -26,7 +27,6 @@ from bertsmith.finetuning.defaults import (
     may_leave_muon,
     settings_by_steps,
 )
-from bertsmith.finetuning.settings import check_seeds
 from bertsmith.finetuning.work import model_sum, sum_of
 from bertsmith.foreign import parse_table
 from bertsmith.infer.loaded import pick_device

@@ -40,9 +40,8 @@ from bertsmith.checkpoint.lora import base_of
 from bertsmith.errors import BertsmithError
 from bertsmith.families import family_of
 from bertsmith.finetuning.batches import batch_of
-from bertsmith.finetuning.defaults import with_metric
 from bertsmith.finetuning.settings import RunSettings, settings_for
-from bertsmith.finetuning.setup import find_encoder, forget_former, limit_length
+from bertsmith.finetuning.setup import find_encoder, forget_former, limit_length, with_metric
 from bertsmith.foreign import read_json
 from bertsmith.infer.loaded import LoadedModel, pick_device
 from bertsmith.infer.run import Compute, grouped

@@ -22,12 +22,10 @@ from bertsmith.finetuning.calibrate import (
     check_rows,
     guarantee,
 )
-from bertsmith.finetuning.defaults import learned_from
-from bertsmith.finetuning.history import TrainingCallback, progress_bar
 from bertsmith.finetuning.result import FinetuningResult, TrainingRun
 from bertsmith.finetuning.settings import RunSettings
-from bertsmith.finetuning.setup import forget_former, limit_length
-from bertsmith.finetuning.tuning import Scores, Tuning
+from bertsmith.finetuning.setup import forget_former, learned_from, limit_length
+from bertsmith.finetuning.tuning import Scores, TrainingCallback, Tuning, progress_bar
 from bertsmith.finetuning.work import PartialFolder
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.ledger import Ledger

@@ -9,9 +9,9 @@ from typing import Any
 from bertsmith.checkpoint import save, save_adapter
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite, write_json, write_text
-from bertsmith.finetuning.history import History
 from bertsmith.finetuning.settings import RunSettings, matrix_rate_for
 from bertsmith.finetuning.setup import lora_of
+from bertsmith.finetuning.tuning import History
 from bertsmith.folders import replace_directory
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics import Summary, bounds, over_seeds

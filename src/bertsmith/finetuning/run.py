@@ -15,9 +15,7 @@ from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.finetuning.auto import Chosen, ModelSelection, auto_notes
 from bertsmith.finetuning.average import sentence
 from bertsmith.finetuning.calibrate import CalibrationOptions, reserved_rows
-from bertsmith.finetuning.defaults import SWEPT, chosen_settings
 from bertsmith.finetuning.frozen import FrozenEncoder
-from bertsmith.finetuning.history import TrainingCallback
 from bertsmith.finetuning.plan import (
     Runs,
     Stopped,
@@ -32,8 +30,8 @@ from bertsmith.finetuning.plan import (
 )
 from bertsmith.finetuning.result import FinetuningResult, TrainingRun, described, write_result
 from bertsmith.finetuning.settings import RunSettings, check_seeds, listed
-from bertsmith.finetuning.setup import open_fresh
-from bertsmith.finetuning.tuning import UNCHANGED
+from bertsmith.finetuning.setup import SWEPT, chosen_settings, open_fresh
+from bertsmith.finetuning.tuning import UNCHANGED, TrainingCallback
 from bertsmith.finetuning.work import (
     RESUME,
     Interrupted,

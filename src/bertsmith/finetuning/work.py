@@ -20,9 +20,9 @@ from bertsmith.checkpoint import locate, read_sentence
 from bertsmith.checkpoint.files import readable
 from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import digest, writing
-from bertsmith.finetuning.history import History
 from bertsmith.finetuning.result import TrainingRun
 from bertsmith.finetuning.settings import RunSettings
+from bertsmith.finetuning.tuning import History
 from bertsmith.folders import check_replaceable
 from bertsmith.foreign import read_table
 from bertsmith.store import WorkFolder, fingerprint
