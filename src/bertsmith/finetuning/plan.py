@@ -161,9 +161,8 @@ def train_to_end(plan: TrainingPlan) -> Runs:
 
 def _averaged(plan: TrainingPlan, runs: Runs, weights: WeightSnapshots) -> Runs:
     metric, kept = plan.settings.metric, runs.kept
-    if plan.seeds > 1:
-        of, scores = "seeds", {one.settings.seed: one.value for one in runs.seeds}
-    else:
+    of, scores = "seeds", {run.settings.seed: run.value for run in runs.seeds}
+    if plan.seeds == 1:
         rows = (row for row in kept.history.epochs if row.get(metric) is not None)
         of, scores = "epochs", {row["epoch"]: row[metric] for row in rows}
     run, content = averaged(kept, weights, scores, of, lambda: _evaluated(plan, kept.bert))
@@ -199,9 +198,9 @@ def train_one(
     stored = None if work is None else ranks.run_on_first(lambda: work.finished(settings))
     if stored is not None:
         return TrainingRun(settings, *stored)
-    several = plan.seeds > 1
-    run = _trained(plan, settings, work, None if several else weights)
-    if weights is not None and several:
+    seeds = plan.seeds > 1
+    run = _trained(plan, settings, work, None if seeds else weights)
+    if weights is not None and seeds:
         weights.add(settings.seed, run.bert.model)
     run = tested(plan, run) if test else run
     if work is not None and plan.seeds + len(plan.grid) > 1:

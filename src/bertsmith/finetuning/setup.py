@@ -1,4 +1,4 @@
-"""Before the first step: the model with its new head and frozen layers, and the settings of a run."""
+"""The model before its first step, with new head and frozen layers, and the settings of a run."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def reinitialise(model: Model, config: Config, count: int, seed: int) -> None:
     plan = [number for number, _ in model.encoder.plan]
     if count > len(plan):
         raise BertsmithError(f"{count} layers cannot be reinitialised: the model has {len(plan)}")
-    top = set(plan[len(plan) - count :])
-    if top & set(plan[: len(plan) - count]):
+    kept, top = set(plan[:-count]), set(plan[-count:])
+    if kept & top:
         raise BertsmithError("the layers of this model share weights: reinitialise none of them")
     prefixes = tuple(f"encoder.blocks.{number}." for number in top)
     names = {name for name, _ in model.named_parameters() if name.startswith(prefixes)}

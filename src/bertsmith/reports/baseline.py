@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ def verdict(
 
 
 def _texts(examples: Sequence[Any]) -> list[str]:
-    return [" ".join(text for text in (one.text, one.pair) if text) for one in examples]
+    return [" ".join(filter(None, (example.text, example.pair))) for example in examples]
 
 
 def fitted_words(train: Dataset[Any], class_weights: str = "") -> Any:
@@ -123,22 +124,20 @@ def fitted_words(train: Dataset[Any], class_weights: str = "") -> Any:
     models = {}
     sides = label_weights(class_weights, labels, seen, len(examples))
     for name, with_label, without in zip(labels, *sides, strict=True):
-        applies = np.array([name in one.labels for one in examples])
+        applies = np.array([name in example.labels for example in examples])
         # A label that no or every example has is always predicted so.
         models[name] = bool(applies[0])
         if applies.min() != applies.max():
             models[name] = _logistic(rows, applies, {True: with_label, False: without})
 
     def several(some: Sequence[Any]) -> list[Prediction]:
-        rows_of_features = features.transform(_texts(some))
-        chosen = {
-            name: [one] * len(some) if isinstance(one, bool) else one.predict(rows_of_features)
-            for name, one in models.items()
-        }
-        return [
-            Prediction(tuple(name for name in labels if chosen[name][row]), 1.0)
-            for row in range(len(some))
+        new_rows = features.transform(_texts(some))
+        applies = [
+            [model] * len(some) if isinstance(model, bool) else model.predict(new_rows)
+            for model in models.values()
         ]
+        chosen = (tuple(compress(labels, flags)) for flags in zip(*applies, strict=True))
+        return [Prediction(names, 1.0) for names in chosen]
 
     return several
 

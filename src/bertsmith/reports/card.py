@@ -72,14 +72,10 @@ def _settings(content: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
     if chosen := (content.get("auto") or {}).get("chosen"):
         return f"Chosen by cross-validation (fine-tuning with `auto`): {chosen}."
     always = ("learning_rate", "optimizer", "epochs", "batch_size", "seed")
-    shown = {
-        name: value
-        for name, value in content["settings"].items()
-        if name in always or (value != defaults[name] and name != "metric")
-    }
     text = ", ".join(
         f"{name.replace('_', ' ')} {f'{value:.4g}' if isinstance(value, float) else value}"
-        for name, value in shown.items()
+        for name, value in content["settings"].items()
+        if name in always or (value != defaults[name] and name != "metric")
     )
     epoch = f"epoch {content['kept_epoch']} was kept"
     if content["scores"]["dev"] and content["settings"]["keep"] == "best":

@@ -197,14 +197,12 @@ class Int8Comparison:
             "cosine": {"mean": float(cosines.mean()), "minimum": float(cosines.min())},
             "neighbours": neighbours(self.vectors, vectors),
         }
-        if self.scored is None and not self.predicted:
-            lost = 100 * (1 - float(cosines.mean()))
-            return QuantizationProof(len(self.texts), lost, "cosine", **about)
         if self.scored is None:
-            about |= agreement(self.predicted, self._values(int8))
+            if self.predicted:
+                about |= agreement(self.predicted, self._values(int8))
             measure = "agreement" if "agreement" in about else "cosine"  # numbers are never equal
             lost = 100 * (1 - about.get("agreement", float(cosines.mean())))
-            return QuantizationProof(len(self.predicted), lost, measure, **about)
+            return QuantizationProof(len(self.predicted or self.texts), lost, measure, **about)
         result = evaluate(int8, self.dataset)
         metric = self.scored.task.metrics(self.dataset)[0]
         paired = compare(self.scored, result, metric)
