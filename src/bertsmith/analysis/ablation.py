@@ -33,10 +33,7 @@ Heads = Iterable[tuple[int, int]]  # layer, head
 
 @dataclass(frozen=True)
 class Material:
-    """The data of an ablation: inputs, and the loss on them.
-
-    `loss` returns the loss of every target in a batch, and the sequence of each.
-    """
+    """The inputs of an ablation; `loss` returns each target's loss in a batch, and its sequence."""
 
     windows: Sequence[Window]
     loss: Callable[[Hidden, Batch, list[int]], tuple[Tensor, Tensor]]
@@ -128,10 +125,7 @@ class Means(NamedTuple):
 def ablated(
     bert: LoadedModel, heads: Heads = (), layers: Iterable[int] = (), means: Means | None = None
 ) -> Iterator[None]:
-    """Run a model without some heads and layers, within a `with` block.
-
-    With `means` they are replaced by their mean output instead of zero.
-    """
+    """Run a model without some heads and layers: their outputs are zero, or their `means`."""
     encoder, counts = bert.model.encoder, head_counts(bert)
     gone, left_out = sorted(set(heads)), sorted(set(layers))
     check_heads(bert, gone)

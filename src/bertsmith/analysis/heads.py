@@ -171,10 +171,7 @@ def _totals(weights: Tensor, targets: Tensor) -> Tensor:
 
 
 def _targets(bert: LoadedModel, one: HeadInput) -> tuple[Tensor, Tensor]:
-    """For every metric how much a weight from i to j counts (metrics, n, n); and how many rows.
-
-    The first plane, entropy's, only marks the rows that count.
-    """
+    """How much a weight from i to j counts for each metric (metrics, n, n), and how many rows."""
     tokenizer = bert.tokenizer
     ids = torch.tensor(one.ids)
     plain = torch.tensor([id_ not in tokenizer.special_ids for id_ in one.ids])

@@ -55,10 +55,7 @@ def find(word: str, texts: Sequence[str], most: int | None = None) -> list[Occur
 
 
 def vectors(bert: LoadedModel, places: Sequence[Occurrence]) -> Floats:
-    """Return the mean state of each occurrence's tokens, at every depth: (depths, N, D).
-
-    Depth 0 is the output of the embeddings. Texts with several occurrences are read once.
-    """
+    """Return the mean state of each occurrence's tokens at every depth, 0 first: (depths, N, D)."""
     owners: dict[str, list[int]] = {}
     for number, place in enumerate(places):
         owners.setdefault(place.text, []).append(number)
@@ -189,10 +186,7 @@ def read_pairs(lines: Sequence[str], name: str = "file") -> list[SensePair]:
 
 
 def same_sense(bert: LoadedModel, pairs: Sequence[SensePair], seed: int = 0) -> list[float]:
-    """Return the accuracy with which the cosine detects the same sense, at every depth.
-
-    The threshold is fitted on four fifths of the pairs and evaluated on the rest, in five folds.
-    """
+    """Return the accuracy of the cosine for the same sense at every depth, in five folds."""
     if len(pairs) < 2 * FOLDS:
         raise BertsmithError(f"{len(pairs)} pairs are too few: give {2 * FOLDS} or more")
     states = vectors(bert, [one.first for one in pairs] + [one.second for one in pairs])

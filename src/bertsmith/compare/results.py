@@ -1,7 +1,4 @@
-"""results.json: scores with intervals, paired tests, costs and learning curves of all parts.
-
-The same spec and seeds give the same content on a CPU; times are in timings.json.
-"""
+"""results.json: scores, tests, costs and curves; the same on a CPU for a spec and its seeds."""
 
 import math
 from collections.abc import Callable

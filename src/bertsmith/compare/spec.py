@@ -173,10 +173,7 @@ def _merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_spec(source: str | Path, changes: Iterable[str] = ()) -> Spec:
-    """Load a spec from a file, or by the name of one that comes with bertsmith.
-
-    `changes` are like "budget.tokens=1000000"; the value is TOML, or a string otherwise.
-    """
+    """Load a spec by file or name, with `changes` such as "budget.tokens=1000000" (TOML)."""
     names = setting_name("spec_names()", option="bertsmith compare --list")
     values = load_values(source, changes, SPECS, "spec", f"{names} lists them")
     return checked_spec(values, str(source))

@@ -108,10 +108,7 @@ def principal_components(vectors: NDArray[Any], width: int) -> Projection:
 def smooth_inverse_frequency(
     tokens: NDArray[Any], frequencies: NDArray[Any] | None, smoothing: float
 ) -> Array:
-    """Weights a / (a + p) of tokens: frequent ones count less (Arora et al. 2017).
-
-    p is the share of a token among all, or by Zipf's law 1 / (rank + 2) over the sum of these.
-    """
+    """Weights a / (a + p) of tokens (Arora et al. 2017); p is by counts, or by Zipf's law."""
     if frequencies is None:
         counts = 1.0 / (np.arange(len(tokens), dtype=np.float64) + 2.0)
     else:

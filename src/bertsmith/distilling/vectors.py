@@ -257,10 +257,7 @@ def settle_projection(student: LoadedModel) -> None:
 
 
 def agreement(teachers: Teachers, student: LoadedModel, texts: Sequence[str]) -> dict[str, Any]:
-    """How alike teachers and student see texts: the rank correlation of cosines of random pairs.
-
-    Models of the same width also have the mean cosine of their two vectors of a text.
-    """
+    """The rank correlation of cosines of random pairs; for equal widths also the mean cosine."""
     first, second = teachers.vectors(texts, True), embed(student, texts, normalise=True)
     order = shuffled(np.arange(len(texts)), len(texts), 0, "pairs")
     cosines = [np.einsum("nd,nd->n", one, one[order]) for one in (first, second)]
@@ -281,10 +278,7 @@ def headless(bert: LoadedModel) -> LoadedModel:
 def read_plain(
     data: Any, pieces: int | None = None, **options: Any
 ) -> tuple[Dataset[Any], list[str]]:
-    """Texts to learn from, each once, and those that are held out to measure the agreement on.
-
-    With `pieces`, every text is cut into pieces of up to so many words.
-    """
+    """Texts, or `pieces` of so many words, each once; some are held out to measure agreement."""
     if pieces is not None:
         pieces = whole_number(pieces, "pieces", 1)
     source = open_data(data, "text", **options)

@@ -151,10 +151,7 @@ class ModelSelection:
         return self.end - monotonic()
 
     def run(self, first: Callable[[Chosen], Any]) -> Chosen:
-        """Try all candidates; return the best, fitted to all examples.
-
-        `first` gets the first model that can be used, long before the comparison ends.
-        """
+        """Return the best candidate, fitted to all examples; `first` gets the first that can be used."""
         if max(self.folds) == 0:
             raise BertsmithError(f"{self.data.path}: too few rows to compare by cross-validation")
         model = str(self.plan.model)
@@ -324,10 +321,7 @@ class ModelSelection:
         return replace(self.data, examples=examples), [candidate.predictions[n] for n in chosen]
 
     def _estimate(self, candidate: Candidate) -> float:
-        """The score of the base and a gain: a mean of the expected and the measured one.
-
-        On a few examples the measured gain is mostly noise, so that the expectation decides.
-        """
+        """The base's score plus a weighted mean of the expected gain and the measured one."""
         base, (expected, deviation) = candidate.base, candidate.gain
         if base is None or not base.predictions:
             return candidate.score

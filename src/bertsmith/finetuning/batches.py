@@ -75,10 +75,7 @@ class PlannedBatch:
 
 
 class Epochs:
-    """Every sample once an epoch, in an order that is a function of the seed.
-
-    `captured` makes the tensors of a step that is replayed as a CUDA graph.
-    """
+    """Every sample once an epoch, in an order that is a function of the seed."""
 
     def __init__(
         self,
@@ -154,10 +151,7 @@ class Epochs:
 def shuffled_batches(
     training: Training, samples: Sequence[Sample], settings: RunSettings, name: str, epoch: int
 ) -> list[list[Sample]]:
-    """The samples of one epoch in a random order, which is a function of the seed.
-
-    Samples that share a key are put in different batches, where one of the next has room.
-    """
+    """The samples of an epoch, shuffled by the seed, if possible no shared keys in a batch."""
     order = shuffled(np.arange(len(samples)), len(samples), settings.seed, name, epoch)
     size = settings.batch_size
     batches: list[list[Sample]] = [[] for _ in range(-(-len(samples) // size))]
@@ -225,10 +219,7 @@ def padded_lengths(lengths: Sequence[int], longest: int, exact: bool = False) ->
 
 
 def filled(batch: Batch, step: int) -> Batch:
-    """The same batch, with filler sequences behind it up to a multiple of `step` tokens.
-
-    They are no longer than those before them: position tables end somewhere.
-    """
+    """The batch with short filler sequences behind it, up to a multiple of `step` tokens."""
     spare = -batch.layout.total % step
     if not spare:
         return batch
@@ -294,10 +285,7 @@ class TaskLoss(nn.Module):
 
 
 def _kernel(batch: Batch) -> str | None:
-    """On a CPU short sequences are padded a little: few large calls beat many small ones.
-
-    Captured steps that come with a padded grid use it.
-    """
+    """On a CPU short sequences are padded a little: few large calls are faster than many small."""
     short = batch.layout.longest <= SHORT and batch.ids.device.type == "cpu"
     return "grouped" if short or batch.layout.padded is not None else None
 

@@ -76,10 +76,7 @@ def by_task(rows: Iterable[BenchmarkRow]) -> dict[str, float]:
 def run_glue(
     model: str | Path, folder: str | Path, tasks: Sequence[str] = (), **options: Any
 ) -> Iterator[BenchmarkRow]:
-    """The tasks of GLUE in a folder; those that are not there come with the reason.
-
-    `options` are those of `BenchmarkTrainer`.
-    """
+    """The tasks of GLUE in a folder, or why they are absent; `options` of `BenchmarkTrainer`."""
     unknown = set(tasks) - set(GLUE)
     if unknown:
         raise BertsmithError(f"unknown GLUE task {min(unknown)!r}; known: {', '.join(GLUE)}")

@@ -60,10 +60,7 @@ class CalibrationOptions:
 def reserved_rows(
     splits: Splits, options: CalibrationOptions
 ) -> tuple[Splits, CalibrationOptions | None]:
-    """Check the options, and keep half of the dev data apart if they ask for guarantees.
-
-    Those rows choose no epoch, temperature or threshold, so that guarantees hold on new data.
-    """
+    """Check the options; half of the dev data is kept for guarantees and chooses nothing else."""
     if options == CalibrationOptions():
         return splits, None
     task = task_named(splits.train.task)
@@ -113,10 +110,7 @@ def check_rows(held: Dataset[Any], options: CalibrationOptions) -> None:
 
 
 def guarantee(bert: LoadedModel, held: Evaluation, options: CalibrationOptions) -> dict[str, Any]:
-    """Fit conformal limits and the abstention threshold on rows that nothing else was fitted on.
-
-    The model keeps them.
-    """
+    """Fit the model's conformal limits and abstention threshold on rows that fit nothing else."""
     abstain, coverage, rows = options.abstain, options.coverage, len(held.predictions)
     content: dict[str, Any] = {"kept_apart": rows}
     if coverage is not None:

@@ -162,10 +162,7 @@ class FastLearner:
 
     @torch.inference_mode()
     def unit_probabilities(self, examples: Sequence[Any]) -> list[Units]:
-        """Of each labelled example its units: probabilities (units, labels), and given labels.
-
-        A unit is a text, or a word of a task that labels words; of a long text, each window.
-        """
+        """Probabilities and given labels of each example's units: texts, words, or windows."""
         if not self.task.names_labels or self.task.several:
             raise BertsmithError(f"{self.task.name} has no probabilities of one label each")
         units: list[Units] = []
@@ -249,10 +246,7 @@ class FrozenEncoder:
         seed: int = 0,
         **options: Any,
     ) -> FastLearner:
-        """Fit the labelled examples; a strength of several is chosen by cross-validation.
-
-        `options` are settings of `finetune` that the task reads, such as class_weights.
-        """
+        """Fit the labelled examples; cross-validation chooses one of several strengths."""
         dataset = replace(labelled(dataset), known_labels=dataset.labels)
         chosen = settings or with_metric(Splits(dataset), settings_for(self.task.name, **options))
         training = self.task.training(dataset, chosen)
@@ -300,10 +294,7 @@ class FrozenEncoder:
         strengths: Sequence[float] = STRENGTHS,
         **options: Any,
     ) -> CrossFit:
-        """Predict each labelled example by a fit to the other folds.
-
-        Examples that share a text are in one fold. The strength is chosen once, on all examples.
-        """
+        """Predict each labelled example by a fit to the other folds, of one strength for all."""
         on_all = self.fit(dataset, settings, strengths=strengths, seed=seed, **options)
         dataset = on_all.training.dataset
         numbers = fold_numbers(dataset, folds, seed)

@@ -127,10 +127,7 @@ class Stopped(KeyboardInterrupt):
 
 
 def train_all(plan: TrainingPlan, work: PartialFolder | None = None) -> Iterator[Runs]:
-    """Train the sweep, then every seed with its best settings; yield the runs after each.
-
-    At the end, the best run is calibrated, if that is asked for.
-    """
+    """Train the sweep, then all seeds with its best settings; yield the runs after each."""
     runs, settings, weights = Runs(), plan.settings, None
     if plan.average:
         most = plan.seeds if plan.seeds > 1 else EPOCHS

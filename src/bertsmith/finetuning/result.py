@@ -115,10 +115,7 @@ class FinetuningResult:
 def write_result(
     result: FinetuningResult, out: Path, overwrite: bool, base: str | Path | None = None
 ) -> None:
-    """Write the model directory with report.html, report.json and ledger.json, all at once.
-
-    With `base`, an adapter of this model is written instead of a whole model.
-    """
+    """Write the model directory, or an adapter of `base`, with its reports, all at once."""
     run, content = result.kept, result.content
     notes = {**run.bert.checkpoint.notes, "columns": content.get("columns", {})}
     evaluated = run.test or run.dev

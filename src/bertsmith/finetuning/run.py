@@ -207,10 +207,7 @@ def carry_out(
     resume: bool,
     trials: TrialSettings | None = None,
 ) -> FinetuningResult:
-    """Train all runs of a plan, and write the best model if there is a place for it.
-
-    With several processes, each returns the result, and the first writes it.
-    """
+    """Train all runs of a plan; the first of several processes writes the best model to `out`."""
     with plan.ranks.process_group(), ExitStack() as stack:
         if out is not None:
             stack.enter_context(terminable())
@@ -351,10 +348,7 @@ def _notes_and_extras(
 
 
 def _vectors_baseline(splits: Splits, settings: RunSettings, device: str) -> dict[str, Any] | None:
-    """Scores of a linear layer on the package's vectors; None for pairs, and without dev and test.
-
-    The baseline of pairs are cosines.
-    """
+    """Scores of a linear layer on the package's vectors; None for pairs, or without files."""
     task, files = task_named(splits.train.task), {"dev": splits.dev, "test": splits.test}
     single = all(len(example.texts) == 1 for example in splits.train.examples[:1])
     if not (task.names_labels and task.head and single) or not any(files.values()):

@@ -212,10 +212,7 @@ def settings_by_steps(
     given: Mapping[str, Any],
     defaults: Mapping[str, Any],
 ) -> RunSettings:
-    """Settings for so many examples: few need more epochs, and AdamW instead of Muon.
-
-    Epochs that are given, or that a model names, stay, and so do a given optimizer and rate.
-    """
+    """More epochs for few examples, and AdamW instead of Muon, unless these were given."""
     kind = task_named(task)
     if not kind.epochs_for_few:
         return settings

@@ -185,10 +185,7 @@ class Tuning:
     # ------------------------------------------------------------------ training
 
     def run(self) -> None:
-        """Train; afterwards the model has the weights of the best epoch.
-
-        KeyboardInterrupt is raised after a signal; the run can be continued then.
-        """
+        """Train, up to the weights of the best epoch; a signal raises KeyboardInterrupt."""
         if self.checkpoints is not None:  # a writer may have been killed
             self.ranks.run_on_first(self.checkpoints.sweep)
         begun = self.checkpoints is not None and bool(self.checkpoints.steps())
@@ -413,10 +410,7 @@ class _Report:
 
 
 def can_replay(settings: RunSettings, ranks: Ranks) -> bool:
-    """Can one GPU replay the steps? Not if states are recomputed, cached or averaged.
-
-    Nor in float16, whose loss scale is decided on the host.
-    """
+    """Whether a GPU can replay the steps: not if states are recomputed or cached, or in float16."""
     plain = not settings.checkpointing and settings.freeze != "encoder" and not settings.ema
     plain = plain and supported(settings.dtype, ranks.device) != "float16"
     return ranks.device.type == "cuda" and ranks.count == 1 and settings.graphs and plain

@@ -47,10 +47,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class PartialFolder:
-    """The folder of an output directory for an interrupted command.
-
-    It holds the plan, finished runs, the best weights so far, and the state of a run.
-    """
+    """An interrupted command's plan, finished runs, best weights and state, beside its output."""
 
     def __init__(self, out: str | Path) -> None:
         path = Path(os.path.realpath(out))

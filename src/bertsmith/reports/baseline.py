@@ -33,10 +33,7 @@ VECTORS = "bertsmith-embed"  # whose cosines are the baseline of pairs
 def baseline(
     splits: Splits, class_weights: str = "", device: str | None = None
 ) -> dict[str, Any] | None:
-    """Scores of the task's baseline on the dev and test files; None where it has none.
-
-    Labels have the same weights as in fine-tuning. Where it cannot be fitted, "note" says why.
-    """
+    """Scores of the task's baseline on dev and test; "note" says why it cannot be fitted."""
     kind = task_named(splits.train.task).baseline
     files = {"dev": splits.dev, "test": splits.test}
     if not kind or not any(files.values()):

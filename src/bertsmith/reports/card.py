@@ -19,10 +19,7 @@ def write_result_card(
     defaults: Mapping[str, Any],
     base: str | Path | None = None,
 ) -> None:
-    """Write README.md from what report.json says; settings as by `defaults` are left out.
-
-    With `base`, of an adapter of this model.
-    """
+    """Write README.md from report.json, without settings as by `defaults`; `base`: of an adapter."""
     config, teacher = checkpoint.config, content.get("distillation")
     splits = {split: scores for split, scores in content["scores"].items() if scores}
     text = markdown(
