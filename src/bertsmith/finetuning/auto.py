@@ -151,7 +151,7 @@ class ModelSelection:
         return self.end - monotonic()
 
     def run(self, first: Callable[[Chosen], Any]) -> Chosen:
-        """Return the best candidate, fitted to all examples; `first` gets the first that can be used."""
+        """Return the best candidate, fitted to all examples; `first` gets the first usable one."""
         if max(self.folds) == 0:
             raise BertsmithError(f"{self.data.path}: too few rows to compare by cross-validation")
         model = str(self.plan.model)

@@ -19,7 +19,7 @@ def write_result_card(
     defaults: Mapping[str, Any],
     base: str | Path | None = None,
 ) -> None:
-    """Write README.md from report.json, without settings as by `defaults`; `base`: of an adapter."""
+    """Write README.md from report.json, for an adapter of `base`; default settings are left out."""
     config, teacher = checkpoint.config, content.get("distillation")
     splits = {split: scores for split, scores in content["scores"].items() if scores}
     text = markdown(
