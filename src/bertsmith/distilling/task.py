@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -32,6 +32,14 @@ from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.splits import Splits, split_off
 from bertsmith.tasks.task import Task
 from bertsmith.tasks.training import Sample, Targets, Training, TrainingItem, zero_padded
+
+
+STATIC = setting_name("to", "static")
+Pair = tuple[str, Evaluation, Evaluation]  # of a file: its split, then teacher and student
+NO_DEV = (
+    "there is no labelled dev file: scores on dev are the share of the teacher's predictions that"
+    " the student repeats"
+)
 
 
 @dataclass(frozen=True)
@@ -122,9 +130,11 @@ class SoftTraining(Training):
         """Make the teacher's head one that can be trained further."""
         self.base.start_from_used(model)
 
-    def as_used(self, model: Model) -> AbstractContextManager[None]:  # type: ignore[override]
+    @contextmanager
+    def as_used(self, model: Model) -> Iterator[None]:
         """The model as it will be used."""
-        return self.base.as_used(model)
+        with self.base.as_used(model):
+            yield
 
 
 # ------------------------------------------------------------------ tokens
@@ -150,15 +160,7 @@ def demand_one_output(task: Task) -> None:
         )
 
 
-# ------------------------------------------------------------------ data
-
-
-STATIC = setting_name("to", "static")
-Pair = tuple[str, Evaluation, Evaluation]  # of a file: its split, then teacher and student
-NO_DEV = (
-    "there is no labelled dev file: scores on dev are the share of the teacher's predictions that"
-    " the student repeats"
-)
+# ------------------------------------------------------------------ student and data
 
 
 @dataclass(frozen=True)
