@@ -33,7 +33,6 @@ from bertsmith.tasks.splits import Splits, split_off
 from bertsmith.tasks.task import Task
 from bertsmith.tasks.training import Sample, Targets, Training, TrainingItem, zero_padded
 
-
 STATIC = setting_name("to", "static")
 Pair = tuple[str, Evaluation, Evaluation]  # of a file: its split, then teacher and student
 NO_DEV = (
@@ -160,7 +159,7 @@ def demand_one_output(task: Task) -> None:
         )
 
 
-# ------------------------------------------------------------------ student and data
+# ------------------------------------------------------------------ student
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ class History:
         """Do nothing: the model has the ledger."""
 
 
-# ------------------------------------------------------------------ callbacks and history
+# ------------------------------------------------------------------ the run
 
 
 Scores = dict[str, float]
