@@ -40,10 +40,10 @@ def summarised(spec: Spec, results: dict[str, Any]) -> list[str]:
             where = f" with {budget_name(spec, budget)}" if len(results["scores"]) > 1 else ""
             lines += _cheapest(results, budget, where) + _front(results, budget, where)
     if len(set(winners.values())) > 1:
-        listed = "; ".join(
+        best_of = "; ".join(
             f"{best} with {budget_name(spec, budget)}" for budget, best in winners.items()
         )
-        lines.append(f"The best variant depends on the budget: {listed}.")
+        lines.append(f"The best variant depends on the budget: {best_of}.")
     if not results["scores"] or not any(results["scores"].values()):
         lines += _losses(spec, results)
     few = {name: one["test"] for name, one in results["tasks"].items() if one["test"] < FEW}
