@@ -184,10 +184,9 @@ def _rates(results: dict[str, Any], budget: str) -> list[tuple[str, Any]]:
         if len(rates) > 1:
             cells = []
             for name, trials in rows.items():
-                scores = [_cell(trials["dev"].get(rate), "{:.4f}") for rate in rates]
-                best = [float(rate) == trials["chosen"] for rate in rates]
-                marked = (text + " ✓" * mark for text, mark in zip(scores, best, strict=True))
-                cells.append((name, *marked))
+                forms = ["{:.4f}" + " ✓" * (float(rate) == trials["chosen"]) for rate in rates]
+                scores = (trials["dev"].get(rate) for rate in rates)
+                cells.append((name, *map(_cell, scores, forms)))
             tables.append((task, table(("variant", *rates), cells)))
     return tables
 

@@ -128,6 +128,9 @@ FALLING = 0.9  # a loss below this share of all earlier ones still falls
 UNCHANGED = 3  # scores without a better one, after which a run that has learned its file ends
 HEAD_RATE = 2e-3  # learning rate where only the head is trained
 SPARE = 10  # a checkpoint is written when ten times as long as it takes has passed
+# Settings that a run and the loop have in common.
+SHARED = {"seed", "optimizer", "learning_rate", "layer_decay", "weight_decay", "schedule"}
+SHARED |= {"warmup", "clip", "spike", "ema"}
 REPLAY = Replay(
     lambda example, counts: example.inputs,
     read=32,
@@ -297,20 +300,11 @@ class Tuning:
 
     def _train_part(self, settings: RunSettings, total: int) -> TrainPart:
         return TrainPart(
-            seed=settings.seed,
+            **settings.model_dump(include=SHARED),
             steps=total,
-            optimizer=settings.optimizer,
-            learning_rate=settings.learning_rate,
             matrix_learning_rate=settings.matrix_learning_rate or matrix_rate_for(total),
-            layer_decay=settings.layer_decay,
-            weight_decay=settings.weight_decay,
             epsilon=1e-8,
-            schedule=settings.schedule,
-            warmup=settings.warmup,
             decay=0.1,
-            clip=settings.clip,
-            spike=settings.spike,
-            ema=settings.ema,
             precision=self.precision,
         )
 
