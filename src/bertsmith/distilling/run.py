@@ -63,17 +63,14 @@ def distill(
 ) -> DistillationResult:
     """Train a smaller or faster student of a teacher, and measure it beside the teacher.
 
-    `to="static"` computes static vectors, without data or tuned on it. Otherwise the student keeps
-    some `layers` of the teacher (a number, spread evenly, or a list; half by default), or is
-    another model, and learns from the texts in `data`: the teacher's predictions for its task
-    (`learn="task"`, soft targets at a `temperature`; `labels` is the weight of the labels in the
-    file), or its vectors (`learn="vectors"`), together with those of further teachers (`also`) and
-    of `pieces` of the texts. `reading` has options of `open_data`; further
-    arguments are those of `finetuning.RunSettings`.
+    `to="static"` computes static vectors, without data or tuned on it. Otherwise the student, some
+    `layers` of the teacher or another model, learns the teacher's predictions for the texts in
+    `data` (`learn="task"`) or its vectors (`learn="vectors"`). `reading` has options of
+    `open_data`; further arguments are those of `finetuning.RunSettings`.
 
     With a corpus from `prepare`, the student is pre-trained with a `recipe` ("distilbert", "minilm"
-    or a file); `changes` overrides keys of the recipe, and `out` is the folder of the run. `log`
-    names loggers: tensorboard, wandb, mlflow.
+    or a file), of which `changes` overrides keys, and `out` is the folder of the run. `log` names
+    loggers: tensorboard, wandb, mlflow.
     """
     own = picked(DistillationSettings, given)
     logged = {"log": log, "place": logs_of(log, out)}

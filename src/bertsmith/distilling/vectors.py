@@ -51,9 +51,8 @@ Project = Callable[[Vectors], Vectors]
 class Teachers:
     """One or more sentence encoders, whose vectors of a text are one vector.
 
-    Those of several are of length 1 each; "join" puts them end to end, "average" adds them. `cache`
-    is a folder that keeps the vectors, for a run that is continued and for other runs on the same
-    texts.
+    Vectors of several have length 1 each; "join" puts them end to end, "average" adds them. `cache`
+    is a folder that keeps them for other runs on the same texts.
     """
 
     models: tuple[LoadedModel, ...]

@@ -291,10 +291,9 @@ def _kernel(batch: Batch) -> str | None:
 
 
 class PaddedInputs:
-    """Batches as tensors of few sizes, for steps that a GPU replays.
+    """Batches as tensors of few sizes, padded with sequences of no weight, for replayed steps.
 
-    They are padded with sequences of no weight. Kernels that need lengths on the host get a grid
-    whose size does not depend on them.
+    Kernels that need lengths on the host get a grid whose size does not depend on them.
     """
 
     def __init__(self, bert: LoadedModel, training: Training, half: bool) -> None:

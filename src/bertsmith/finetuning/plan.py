@@ -329,8 +329,8 @@ def check_folds(plan: TrainingPlan) -> None:
 def across_folds(plan: TrainingPlan, folds: int) -> FinetuningResult:
     """Train and score each fold, then train on all rows for as many epochs as folds took.
 
-    The score of a fold chooses nothing: its epoch is chosen by a tenth of the other rows. Coverage
-    and abstention are fitted on the predictions for all rows, each by a model that did not see it.
+    A tenth of the other rows chooses the epoch of a fold. Coverage and abstention are fitted on the
+    predictions for all rows, each by a model that did not see it.
     """
     dataset = labelled(plan.splits.train)
     dataset = replace(dataset, known_labels=dataset.labels)

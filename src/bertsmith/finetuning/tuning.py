@@ -413,11 +413,10 @@ def can_replay(settings: RunSettings, ranks: Ranks) -> bool:
 def has_ended(
     best: Best, settings: RunSettings, training: Training, rows: Sequence[Mapping[str, Any]]
 ) -> bool:
-    """Is there nothing more to expect from further epochs than from those of `rows`?
+    """Whether training ends early after the epochs of `rows`.
 
-    By `patience`. Without it, if dev scores have not risen any more since the training file was
-    learned, or for a third of many epochs; but never where the last epoch is to be kept, as in
-    benchmarks: they are trained as planned.
+    By `patience`. Without it, if dev scores have not risen since the training file was learned, or
+    for a third of many epochs; never where the last epoch is kept, as in benchmarks.
     """
     if settings.patience or settings.keep == "last":
         return 0 < settings.patience <= best.waited
@@ -431,10 +430,10 @@ def has_ended(
 
 
 def may_begin(rows: Sequence[Mapping[str, Any]], settings: RunSettings) -> bool:
-    """May the dev score yet rise for the first time?
+    """Whether the dev score may yet rise for the first time.
 
-    A model that still predicts the same everywhere has one score in all epochs (an F1 of 0) or none
-    (a correlation). With one score it goes on as long as its loss falls, from third to third.
+    A model that predicts the same everywhere has one score in all epochs (an F1 of 0) or none (a
+    correlation). With one score it goes on as long as its loss falls, from third to third.
     """
     values = (row.get(settings.metric) for row in rows)
     scores = {score for score in values if score is not None and not math.isnan(score)}

@@ -85,9 +85,8 @@ def quantize(
     """Write a model whose weights are int8, if it is as good as its float32 original on `data`.
 
     With labels both models are scored; without, their predictions or vectors are compared. Where
-    more than `at_most` points are lost (a point estimate, not the end of the interval), the layers
-    with the largest errors stay in float32, more of them each time; if that does not help, an error
-    says so and nothing is written.
+    more than `at_most` points are lost (a point estimate), the layers with the largest errors stay
+    in float32, more of them each time; if that does not help, an error says so.
     """
     if at_most is not None and (data is None or not at_most >= 0):
         raise BertsmithError("at_most is a number of points, 0 or more, and needs data to score on")
