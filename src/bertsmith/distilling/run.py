@@ -142,7 +142,7 @@ class DistillationJob:
         """Task distillation: the teacher's predictions for texts are learned."""
         demand_distillable(self.teacher, student, task)
         own, files = self.own, (self.data, self.own.dev, self.own.test)
-        how = {"labels": own.labels > 0, "hold_out": own.hold_out, **self.reading}
+        how: Any = {"labels": own.labels > 0, "hold_out": own.hold_out, **self.reading}
         splits = teacher_splits(self.teacher, task.name, *files, **how)
         count = len(splits.train)
         settings, reasons = chosen_settings(student.start, splits, self.given, examples=count)

@@ -79,10 +79,12 @@ class SoftTraining(Training):
             windows = [window for sample in samples for item in sample for window in item.windows]
             needed = self.teacher.head_pass(str(self.head), windows, tokens=self.each_token)
             outputs = iter(self.teacher.run(windows, needed.compute))
-            join = torch.cat if self.each_token else torch.stack
-            targets = (
-                join([next(outputs) for _ in item.windows]) for sample in samples for item in sample
-            )
+
+            def rows_of(item: TrainingItem) -> Tensor:
+                rows = [next(outputs) for _ in item.windows]
+                return torch.cat(rows) if self.each_token else torch.stack(rows)
+
+            targets = (rows_of(item) for sample in samples for item in sample)
         else:
             demand_one_output(task_named(self.dataset.task))
             rows = vote(self.teacher, *texts_of(examples), lambda logits: logits)

@@ -169,10 +169,10 @@ class BenchmarkTrainer:
         self.watch, self.device, self.given = watch, device, given
         self.ranks = Ranks(pick_device(device))
         self.defaults = default_settings(model, given)
-        self.settings = {}
+        self.settings: dict[str, RunSettings] = {}
         for name, (kind, metrics) in goals.items():
             # The last epoch is scored: choosing the best by what is reported would flatter it.
-            own = {"keep": "last", "metric": metrics[0]}
+            own: dict[str, Any] = {"keep": "last", "metric": metrics[0]}
             if name in GLUE and GLUE[name].symmetric:  # the order of a pair means nothing
                 own["both_orders"] = True
             self.settings[name] = settings_for(kind, self.defaults, **{**own, **given})

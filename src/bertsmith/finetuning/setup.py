@@ -48,8 +48,8 @@ def open_fresh(
     changes = training.config_changes()
     how: Any = {"dropout": settings.dropout, "device": pick_device(device)}
     if training.head is not None:
-        new = {"new": [training.head], "settings": changes, "seed": settings.seed}
-        checkpoint = read(directory, heads=(), **new, **how)
+        how |= {"new": [training.head], "settings": changes, "seed": settings.seed}
+        checkpoint = read(directory, heads=(), **how)
     else:
         checkpoint = read(directory, **how)
         if checkpoint.entries.keys() - {"pooler"}:
