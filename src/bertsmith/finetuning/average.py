@@ -49,13 +49,15 @@ class WeightSnapshots:
         stored = self.stored
         return sorted(self.held) if stored is None else self.ranks.run_on_first(stored.steps)
 
+    def read(self, number: int) -> dict[str, Tensor]:
+        """The weights with this number."""
+        return self.stored.read(number).tensors["model"] if self.stored else self.held[number]
+
     def mean(self, numbers: Sequence[int]) -> dict[str, Tensor]:
         """The mean of several weights, summed in float64."""
         total: dict[str, Tensor] = {}
         for number in numbers:
-            stored = self.stored
-            weights = self.held[number] if stored is None else stored.read(number).tensors["model"]
-            for name, value in weights.items():
+            for name, value in self.read(number).items():
                 total[name] = total[name] + value.double() if name in total else value.double()
         return {name: (value / len(numbers)).float() for name, value in total.items()}
 
