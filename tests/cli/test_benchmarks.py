@@ -13,7 +13,7 @@ import pytest
 from bertsmith import BertsmithError
 from bertsmith.cli.benchmarks import SeedProgress
 from bertsmith.finetuning import benchmarks
-from bertsmith.finetuning.trials import Trial
+from bertsmith.finetuning.benchmarks import Trial
 from cli.conftest import Run
 
 FAST = ("--learning-rate", "0.01", "--batch-size", "8", "--epochs", "1", "--device", "cpu")
@@ -88,8 +88,8 @@ def test_one_rule_for_all_tasks(
     run: Run, model: Path, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Epochs follow from the number of steps, and symmetric pairs are learned in both orders."""
-    monkeypatch.setattr("bertsmith.finetuning.defaults.LEAST_STEPS", 5)
-    monkeypatch.setattr("bertsmith.finetuning.defaults.MUON_STEPS", 6)
+    monkeypatch.setattr("bertsmith.finetuning.setup.LEAST_STEPS", 5)
+    monkeypatch.setattr("bertsmith.finetuning.setup.MUON_STEPS", 6)
     folder, file = tmp_path / "model", tmp_path / "seeds.jsonl"
     shutil.copytree(model, folder)
     (folder / "bertsmith.json").write_text(json.dumps({"finetune": {"optimizer": "muon"}}))

@@ -12,8 +12,7 @@ import torch
 
 import bertsmith as bs
 from bertsmith import BertsmithError
-from bertsmith.distilling.soft import SoftTraining
-from bertsmith.distilling.task import answered, read_inputs
+from bertsmith.distilling.task import SoftTraining, answered, read_inputs
 from bertsmith.finetuning.batches import batch_of
 from bertsmith.objectives.distilled import soft_cross_entropy
 from bertsmith.tasks.registry import task_named

@@ -17,7 +17,7 @@ from bertsmith import BertsmithError
 from bertsmith.distilling.pieces import pieces_of
 from bertsmith.distilling.vectors import Teachers
 from bertsmith.finetuning import tuning
-from bertsmith.finetuning.history import SilentCallback
+from bertsmith.finetuning.tuning import SilentCallback
 from bertsmith.infer.opening import open_model
 from finetuning.conftest import Write, texts
 from tasks.models import LINES, Maker

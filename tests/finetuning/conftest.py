@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from bertsmith.finetuning.history import History
 from bertsmith.finetuning.settings import RunSettings
-from bertsmith.finetuning.tuning import Tuning
+from bertsmith.finetuning.tuning import History, Tuning
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.tasks.training import Sample, Training
 from tasks.models import Made, Maker

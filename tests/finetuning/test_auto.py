@@ -11,8 +11,8 @@ import pytest
 from bertsmith import BertsmithError, load
 from bertsmith.finetuning import Splits, finetune, settings_for
 from bertsmith.finetuning.auto import WORDS, Candidate, Limit, ModelSelection, OutOfTime, auto_notes
-from bertsmith.finetuning.history import SilentCallback
 from bertsmith.finetuning.plan import TrainingPlan
+from bertsmith.finetuning.tuning import SilentCallback
 from bertsmith.infer.loaded import pick_device
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.task import Prediction

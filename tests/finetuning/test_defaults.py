@@ -12,7 +12,7 @@ import pytest
 
 from bertsmith import BertsmithError
 from bertsmith.finetuning import finetune, read_splits, settings_for
-from bertsmith.finetuning.defaults import (
+from bertsmith.finetuning.setup import (
     default_settings,
     learned_from,
     settings_by_steps,
@@ -39,7 +39,7 @@ def own(base: Callable[..., Made], tmp_path: Path) -> Own:
 
 
 def test_a_model_may_name_settings(own: Own, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertsmith.finetuning.defaults.MUON_STEPS", 0)
+    monkeypatch.setattr("bertsmith.finetuning.setup.MUON_STEPS", 0)
     folder = own(finetune={"learning_rate": 3e-4, "optimizer": "muon"})
     data = write("t.jsonl", ROWS)
     result = finetune(folder, data, hold_out=0, epochs=1)
@@ -140,7 +140,7 @@ def test_few_steps_are_made_by_adamw(
 def test_notes_say_what_follows_from_few_examples(
     own: Own, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertsmith.finetuning.defaults.LEAST_STEPS", 6)
+    monkeypatch.setattr("bertsmith.finetuning.setup.LEAST_STEPS", 6)
     folder = own(finetune={"learning_rate": 4e-4, "optimizer": "muon", "layer_decay": 0.9})
     notes = finetune(folder, write("t.jsonl", ROWS), hold_out=0).notes
     assert "because of few examples: epochs 20, learning rate 0.0008, optimizer adamw" in notes

@@ -57,6 +57,20 @@ def test_the_encoder_stays_as_it_was(base: Maker, write: Write) -> None:
     assert all(name.endswith("bias") for name in changed)
 
 
+@pytest.mark.parametrize("trained", ["lora", "biases"])
+def test_the_head_can_be_trained_first(base: Maker, write: Write, trained: str) -> None:
+    folder, file = base().folder, write("t.jsonl", labelled(24))
+    more = {**LORA, "trained": trained, "head_epochs": 1, "epochs": 1}
+    before = dict(read(folder).model.encoder.named_parameters())
+    bert = finetune(folder, file, dev=file, device="cpu", **more).bert
+    counts = [weight.requires_grad for weight in bert.model.encoder.parameters()]
+    assert any(counts)
+    after = dict(bert.model.encoder.named_parameters())
+    changed = {name for name, old in before.items() if not torch.equal(after[name], old)}
+    assert all(name.endswith("bias") for name in changed)
+    assert (trained == "lora") != bool(changed)
+
+
 @pytest.mark.parametrize("more", [{}, pytest.param({"seeds": 2}, marks=pytest.mark.slow)])
 def test_resuming_gives_the_same_adapter(
     made: Maker, write: Write, tmp_path: Path, more: dict[str, Any]

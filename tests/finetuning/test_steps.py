@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from bertsmith import BertsmithError
 from bertsmith.batch import Batch, Layout
 from bertsmith.finetuning import settings_for, tuning
-from bertsmith.finetuning.batches import padded_lengths
-from bertsmith.finetuning.learner import PaddedInputs, TaskLoss, _kernel
+from bertsmith.finetuning.batches import PaddedInputs, TaskLoss, _kernel, padded_lengths
 from bertsmith.finetuning.setup import open_fresh
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named

@@ -14,8 +14,7 @@ import torch
 from bertsmith import BertsmithError, load
 from bertsmith.checkpoint.dense import Dense
 from bertsmith.finetuning import finetune, settings_for
-from bertsmith.finetuning.batches import TaskBatch, batch_of, shuffled_batches
-from bertsmith.finetuning.learner import TaskLoss
+from bertsmith.finetuning.batches import TaskBatch, TaskLoss, batch_of, shuffled_batches
 from bertsmith.finetuning.setup import open_fresh
 from bertsmith.foreign import read_json
 from bertsmith.tasks.embedding import embed

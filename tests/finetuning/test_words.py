@@ -14,8 +14,7 @@ from bertsmith import BertsmithError, load
 from bertsmith.batch import Batch
 from bertsmith.bert import Bert
 from bertsmith.finetuning import finetune, settings_for
-from bertsmith.finetuning.batches import TaskBatch, batch_of, filled
-from bertsmith.finetuning.learner import TaskLoss
+from bertsmith.finetuning.batches import TaskBatch, TaskLoss, batch_of, filled
 from bertsmith.finetuning.setup import open_fresh
 from bertsmith.tasks.answering.task import AnsweringTraining
 from bertsmith.tasks.evaluate import evaluate

@@ -12,7 +12,7 @@ from bertsmith.analysis.senses import senses
 from bertsmith.checkpoint import write
 from bertsmith.demo.steps import PAIRS, introduce
 from bertsmith.finetuning import finetune
-from bertsmith.finetuning.defaults import default_settings
+from bertsmith.finetuning.setup import default_settings
 
 # A word that must be among the first five guesses.
 FACTS = {

@@ -6,7 +6,8 @@ layer that is left out returns its input, or adds its mean output to it. Weights
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -22,7 +23,6 @@ from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import BUDGETS, packed
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Trace
-from bertsmith.model.attention import Change
 from bertsmith.tasks.classification.task import TASK as CLASSIFICATION
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import evaluate
@@ -33,10 +33,7 @@ Heads = Iterable[tuple[int, int]]  # layer, head
 
 @dataclass(frozen=True)
 class Material:
-    """The data of an ablation: inputs, and the loss on them.
-
-    `loss` returns the loss of every target in a batch, and the sequence of each.
-    """
+    """The inputs of an ablation; `loss` returns each target's loss in a batch, and its sequence."""
 
     windows: Sequence[Window]
     loss: Callable[[Hidden, Batch, list[int]], tuple[Tensor, Tensor]]
@@ -58,16 +55,16 @@ def masked_words(
             continue
         count = max(1, round(share * len(plain)))
         places = sorted(random.choice(plain, count, replace=False).tolist())
-        ids = list(window.ids)
-        targets.append([(place, ids[place]) for place in places])
-        for place in places:
-            ids[place] = tokenizer.mask_id
-        windows.append(Window(window.number, ids, window.segments, window.tokens, window.first))
+        targets.append([(place, window.ids[place]) for place in places])
+        ids = [tokenizer.mask_id if n in places else id_ for n, id_ in enumerate(window.ids)]
+        windows.append(replace(window, ids=ids))
 
     def loss(hidden: Hidden, batch: Batch, chosen: list[int]) -> tuple[Tensor, Tensor]:
-        starts = list(accumulate(batch.layout.lengths, initial=0))
+        starts = accumulate(batch.layout.lengths, initial=0)
         places = [
-            (starts[n] + p, id_, n) for n, one in enumerate(chosen) for p, id_ in targets[one]
+            (start + place, id_, sequence)
+            for sequence, (start, number) in enumerate(zip(starts, chosen, strict=False))
+            for place, id_ in targets[number]
         ]
         rows, ids, owner = torch.tensor(places, device=hidden.last.device).unbind(1)
         logits = bert.model.heads["masked_lm"](hidden, batch, rows).float()
@@ -128,10 +125,7 @@ class Means(NamedTuple):
 def ablated(
     bert: LoadedModel, heads: Heads = (), layers: Iterable[int] = (), means: Means | None = None
 ) -> Iterator[None]:
-    """Run a model without some heads and layers, within a `with` block.
-
-    With `means` they are replaced by their mean output instead of zero.
-    """
+    """Run a model without some heads and layers: their outputs are zero, or their `means`."""
     encoder, counts = bert.model.encoder, head_counts(bert)
     gone, left_out = sorted(set(heads)), sorted(set(layers))
     check_heads(bert, gone)
@@ -143,9 +137,10 @@ def ablated(
     for layer in {layer for layer, _ in gone}:
         kept = torch.ones(counts[layer], 1, dtype=torch.bool, device=bert.device)
         kept[[head for place, head in gone if place == layer]] = False
-        changes[layer] = _replaced(kept, None if means is None else means.heads[layer])
-    nothing = next(bert.model.parameters()).new_zeros(bert.checkpoint.config.width)
-    added = {n: nothing if means is None else means.layers[n].to(nothing) for n in left_out}
+        mean = torch.zeros(()) if means is None else means.heads[layer]
+        changes[layer] = partial(_replaced, kept, mean)
+    zeros = next(bert.model.parameters()).new_zeros(bert.checkpoint.config.width)
+    added = {n: zeros if means is None else means.layers[n].to(zeros) for n in left_out}
     encoder.changes, encoder.skipped = changes, {**encoder.skipped, **added}
     try:
         yield
@@ -153,44 +148,35 @@ def ablated(
         encoder.changes, encoder.skipped = before
 
 
-def _replaced(kept: Tensor, mean: Tensor | None) -> Change:
-    """What becomes of (T, H, d) when only some heads are kept."""
-
-    def change(mixed: Tensor) -> Tensor:
-        instead = mixed.new_zeros(()) if mean is None else mean.to(mixed)
-        return torch.where(kept, mixed, instead)
-
-    return change
+def _replaced(kept: Tensor, mean: Tensor, mixed: Tensor) -> Tensor:
+    """The outputs of all heads (T, H, d) with the mean in place of those that are not kept."""
+    return torch.where(kept, mixed, mean.to(mixed))
 
 
 def mean_outputs(bert: LoadedModel, windows: Sequence[Window]) -> Means:
     """Return the mean output of each head and each layer."""
-    encoder, counts = bert.model.encoder, head_counts(bert)
-    width, per_head = bert.checkpoint.config.width, bert.checkpoint.config.per_head
-    nothing = torch.zeros((), dtype=torch.float64, device=bert.device)
-    heads = [nothing.new_zeros(count, per_head) for count in counts]
-    layers = [nothing.new_zeros(width) for _ in counts]
+    encoder, counts, config = bert.model.encoder, head_counts(bert), bert.checkpoint.config
+    zeros = partial(torch.zeros, dtype=torch.float64, device=bert.device)
+    heads = [zeros(count, config.per_head) for count in counts]
+    layers = [zeros(config.width) for _ in counts]
 
-    def watch(layer: int) -> Change:
-        def change(mixed: Tensor) -> Tensor:
-            heads[layer] += mixed.double().sum(0)
-            return mixed
-
-        return change
+    def add(layer: int, mixed: Tensor) -> Tensor:
+        heads[layer] += mixed.double().sum(0)
+        return mixed
 
     before = encoder.changes
-    encoder.changes = {layer: watch(layer) for layer in range(len(counts))}
+    encoder.changes = {layer: partial(add, layer) for layer in range(len(counts))}
     try:
         with torch.inference_mode():
             for batch, _ in _batches(bert, windows):
                 trace = Trace(states=True)
                 encoder(batch, trace)
-                for layer, (before_layer, after_layer) in enumerate(pairwise(trace.hidden)):
-                    layers[layer] += (after_layer.double() - before_layer.double()).sum(0)
+                for total, (inputs, outputs) in zip(layers, pairwise(trace.hidden), strict=True):
+                    total += (outputs.double() - inputs.double()).sum(0)
     finally:
         encoder.changes = before
     tokens = max(1, sum(len(window.ids) for window in windows))
-    return Means(*([(one / tokens).float() for one in sums] for sums in (heads, layers)))
+    return Means(*([(total / tokens).float() for total in sums] for sums in (heads, layers)))
 
 
 def one_by_one(bert: LoadedModel, cost: Callable[[], float], means: Means | None = None) -> Floats:
@@ -218,7 +204,7 @@ def importance(bert: LoadedModel, material: Material) -> Floats:
             size = len(batch.layout.lengths)
             gates = [torch.ones(size, n, device=bert.device, requires_grad=True) for n in counts]
             owner = batch.layout.owner
-            encoder.changes = {layer: _gated(gate, owner) for layer, gate in enumerate(gates)}
+            encoder.changes = {n: partial(_gated, gate, owner) for n, gate in enumerate(gates)}
             with torch.enable_grad():
                 losses, belongs = material.loss(encoder(batch), batch, chosen)
                 # The mean over each input's own targets, then one gradient for all inputs.
@@ -234,16 +220,16 @@ def importance(bert: LoadedModel, material: Material) -> Floats:
     return by_layer(torch.cat(scaled), counts)
 
 
-def _gated(gate: Tensor, owner: Tensor) -> Change:
+def _gated(gate: Tensor, owner: Tensor, mixed: Tensor) -> Tensor:
     """Each sequence's heads scaled by gates of its own: (N, H) on (T, H, d)."""
-    return lambda mixed: mixed * gate[owner, :, None].to(mixed.dtype)
+    return mixed * gate[owner, :, None].to(mixed.dtype)
 
 
 def _batches(bert: LoadedModel, windows: Sequence[Window]) -> Iterator[tuple[Batch, list[int]]]:
     budget = bert.budget or BUDGETS.get(bert.device.type, 2048)
     for chosen in packed([len(window.ids) for window in windows], budget):
         group = [windows[number] for number in chosen]
-        batch = Batch.of([one.ids for one in group], [one.segments for one in group])
+        batch = Batch.of([window.ids for window in group], [window.segments for window in group])
         yield batch.to(bert.device), chosen
 
 
@@ -252,8 +238,9 @@ def _batches(bert: LoadedModel, windows: Sequence[Window]) -> Iterator[tuple[Bat
 
 def scores(bert: LoadedModel, dataset: Dataset[Any]) -> dict[str, float]:
     """Every score that the task has, over all gold."""
-    every_score = evaluate(bert, dataset).scores
-    return {name: value for name, value in every_score.items() if name != "count"}
+    every_score = dict(evaluate(bert, dataset).scores)
+    del every_score["count"]
+    return every_score
 
 
 def material(bert: LoadedModel, dataset: Dataset[Any]) -> Material:

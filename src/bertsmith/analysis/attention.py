@@ -79,10 +79,7 @@ def attention(
 
 
 def _tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, str]) -> list[Token]:
-    """Tokens with the characters of the text that they stand for.
-
-    Where several tokens spell one character, the first shows it, the others their own names.
-    """
+    """Tokens with their characters; of several that spell one character, the first shows it."""
     tokens: list[Token] = []
     ends = [-1, -1]  # where the last token of each text ended
     for id_, span, source in zip(encoding.ids, encoding.offsets, encoding.sources, strict=True):
@@ -101,7 +98,6 @@ def _tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, str]) ->
 
 
 def _chosen(asked: Sequence[int] | None, count: int, kind: str) -> tuple[int, ...]:
-    """The layers or heads that were asked for, in order; all by default."""
     chosen = tuple(range(count)) if asked is None else tuple(sorted(set(asked)))
     if not chosen:
         raise BertsmithError(f"no {kind} selected")

@@ -171,10 +171,7 @@ def _totals(weights: Tensor, targets: Tensor) -> Tensor:
 
 
 def _targets(bert: LoadedModel, one: HeadInput) -> tuple[Tensor, Tensor]:
-    """For every metric how much a weight from i to j counts (metrics, n, n); and how many rows.
-
-    The first plane, entropy's, only marks the rows that count.
-    """
+    """How much a weight from i to j counts for each metric (metrics, n, n), and how many rows."""
     tokenizer = bert.tokenizer
     ids = torch.tensor(one.ids)
     plain = torch.tensor([id_ not in tokenizer.special_ids for id_ in one.ids])
@@ -205,7 +202,6 @@ def _targets(bert: LoadedModel, one: HeadInput) -> tuple[Tensor, Tensor]:
 
 @lru_cache(maxsize=8)
 def _punctuation(tokenizer: Any) -> frozenset[int]:
-    """The tokens that are punctuation or symbols alone."""
     plain = set(tokenizer.vocabulary().values()) - tokenizer.special_ids
     shown = {id_: tokenizer.decode([id_]).strip() for id_ in plain}
     return frozenset(id_ for id_, text in shown.items() if text and wordless(text))
@@ -276,10 +272,9 @@ class DependencyScores:
         relations = {}
         for kind in self.counts.argsort(descending=True, stable=True).tolist():
             count = int(self.counts[kind])
-            shares = self.hits[..., kind] / count
-            table = np.stack([by_layer(one, self.heads) for one in shares])
-            best = np.unravel_index(np.nanargmax(table), table.shape)
-            direction, layer, head = (int(n) for n in best)
+            accuracies = self.hits[..., kind] / count
+            table = np.stack([by_layer(values, self.heads) for values in accuracies])
+            direction, layer, head = map(int, np.unravel_index(np.nanargmax(table), table.shape))
             offset = int(self.fixed[:, kind].argmax())
             relations[self.names[kind]] = Relation(
                 count=count,

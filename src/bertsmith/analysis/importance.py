@@ -68,22 +68,21 @@ def for_label(
 ) -> list[WordImportance]:
     """Return the importance of each word for a label (by default the predicted one)."""
     USES["classify"].demand(bert)
-    names = bert.checkpoint.labels
+    names, task = bert.checkpoint.labels, task_of(bert)
     if label is not None and label not in names:
         raise BertsmithError(f"the model has no label {label!r}; it has: {', '.join(names)}")
     column = names.index(classified(bert, text, pair).label if label is None else label)
-    task = task_of(bert)
 
-    def score(model: Model, hidden: Hidden, batch: Batch, windows: Sequence[Window]) -> list[float]:
-        scores = model.heads["classify"](hidden, batch).float()
+    def score(model: Model, hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[float]:
+        logits = model.heads["classify"](hidden, batch).float()
         if task.exclusive:
-            scores = scores.log_softmax(-1)
+            logits = logits.log_softmax(-1)
         elif task.several:
-            scores = logsigmoid(scores)
-        logits: list[float] = scores[:, column].tolist()
-        return logits
+            logits = logsigmoid(logits)
+        scores: list[float] = logits[:, column].tolist()
+        return scores
 
-    return _hidden_one_by_one(bert, (text, pair), score)
+    return _masked_one_by_one(bert, (text, pair), score)
 
 
 def classified(bert: LoadedModel, text: str, pair: str | None) -> Classification:
@@ -102,12 +101,12 @@ def for_answer(bert: LoadedModel, question: str, passage: str) -> list[WordImpor
         if encoding.sources[row] == 1 and start < best.end and best.start < end
     ]
 
-    def score(model: Model, hidden: Hidden, batch: Batch, windows: Sequence[Window]) -> list[float]:
+    def score(model: Model, hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[float]:
         logits = model.heads["answer"](hidden, batch).float()
-        parts = [part.log_softmax(0) for part in batch.layout.split(logits)]
-        return [float(part[inside[0], 0] + part[inside[-1], 1]) for part in parts]
+        logs = [rows.log_softmax(0) for rows in batch.layout.split(logits)]
+        return [float(rows[inside[0], 0] + rows[inside[-1], 1]) for rows in logs]
 
-    return _hidden_one_by_one(bert, (question, passage), score)
+    return _masked_one_by_one(bert, (question, passage), score)
 
 
 def _best(bert: LoadedModel, question: str, passage: str) -> Answer:
@@ -118,7 +117,7 @@ def _best(bert: LoadedModel, question: str, passage: str) -> Answer:
     return answers[0]
 
 
-def _hidden_one_by_one(
+def _masked_one_by_one(
     bert: LoadedModel, texts: tuple[str, str | None], score: Compute[float]
 ) -> list[WordImportance]:
     """The score with every word in place, less the score with each of them masked."""
@@ -128,30 +127,24 @@ def _hidden_one_by_one(
         raise BertsmithError("this tokenizer has neither a mask nor an unknown token")
     encoding = encoded(bert, *texts)
     words = _words(tokenizer, encoding, texts)
-    windows = [_window(encoding, encoding.ids)]
+    windows = [Window(0, encoding.ids, encoding.segments, range(len(encoding)), 0)]
     for word in words:
         ids = [mask if row in word.tokens else id_ for row, id_ in enumerate(encoding.ids)]
-        windows.append(_window(encoding, ids))
-    unmasked, *without = bert.run(windows, score)
-    return [
-        replace(word, importance=unmasked - one) for word, one in zip(words, without, strict=True)
-    ]
-
-
-def _window(encoding: Encoding, ids: list[int]) -> Window:
-    return Window(0, ids, encoding.segments, range(len(ids)), 0)
+        windows.append(replace(windows[0], ids=ids))
+    unmasked, *masked = bert.run(windows, score)
+    pairs = zip(words, masked, strict=True)
+    return [replace(word, importance=unmasked - score_without) for word, score_without in pairs]
 
 
 def _words(
     tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, str | None]
 ) -> list[WordImportance]:
-    """Every word, of no importance yet."""
-    measured = []
-    for source, text in enumerate(one for one in texts if one is not None):
+    unmeasured = []
+    for source, text in enumerate(text for text in texts if text is not None):
         rows = [row for row, owner in enumerate(encoding.sources) if owner == source]
         alone = tokenizer.encode(text, special=False)
         spans = [(start, end) for _, start, end in words(text, alone)]
         for (start, end), inside in zip(spans, tokens_inside(alone, spans), strict=True):
             tokens = tuple(rows[token] for token in inside)
-            measured.append(WordImportance(text[start:end], start, end, source, 0.0, tokens))
-    return measured
+            unmeasured.append(WordImportance(text[start:end], start, end, source, 0.0, tokens))
+    return unmeasured

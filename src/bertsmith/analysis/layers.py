@@ -93,22 +93,22 @@ def alike(bert: LoadedModel, texts: Sequence[str], other: LoadedModel | None = N
     texts = listed_strings(texts)
     if len(texts) < 2:
         raise BertsmithError("CKA needs at least two texts")
-    first = mean_states(bert, texts)
-    second = first if other is None else mean_states(other, texts)
+
+    def mean_states(bert: LoadedModel) -> Floats:
+        """The mean state of each text at every depth: (depths, N, D)."""
+        states = hidden_states(bert, texts, pool="mean")
+        return np.concatenate([text.vectors for text in states], axis=1)
+
+    first = mean_states(bert)
+    second = first if other is None else mean_states(other)
     return np.array([[cka(x, y) for y in second] for x in first], np.float32)
-
-
-def mean_states(bert: LoadedModel, texts: Sequence[str]) -> Floats:
-    """Return the mean state of each text at every depth: (depths, N, D)."""
-    return np.concatenate([one.vectors for one in hidden_states(bert, texts, pool="mean")], axis=1)
 
 
 def few_texts(texts: int, *berts: LoadedModel) -> list[str]:
     """Return a note if there are fewer texts than CKA needs."""
     width = max(bert.checkpoint.config.width for bert in berts)
-    if texts >= width:
-        return []
-    return [
+    note = (
         f"{texts:,} texts are few for vectors of {width:,} numbers: CKA is biased towards 1; give "
         f"{width:,} texts or more"
-    ]
+    )
+    return [note] if texts < width else []

@@ -69,10 +69,7 @@ def by_layer(values: Tensor, heads: Sequence[int]) -> Floats:
 
 @dataclass(frozen=True)
 class AttentionMaps:
-    """The attention of one model in one text. Weights are computed when asked for, none are kept.
-
-    In arrays, a head that a pruned layer does not have is NaN.
-    """
+    """The attention of a model in a text, computed when asked for; pruned heads are NaN."""
 
     bert: LoadedModel
     name: str
@@ -94,10 +91,7 @@ class AttentionMaps:
         return len(self.ids)
 
     def visit(self, look: Callable[[int, AttentionWeights], None]) -> None:
-        """Run the model once and show the weights of each chosen layer as it passes.
-
-        They are those of the chosen heads that the layer has, which come first in `heads`.
-        """
+        """Run the model once; `look` gets each chosen layer's weights of the heads that it has."""
         batch = Batch.of([self.ids], [self.segments]).to(self.bert.device)
 
         def shown(layer: int) -> Look:

@@ -2,7 +2,7 @@
 
 import base64
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,16 @@ class AttentionPage:
         panes = [pane for view in self.views for pane in _panes(view, self.tokens)]
         longest = max(len(pane.tokens) for pane in panes)
         opens_with = self.opens_with or ("lines" if longest <= LINES else "matrix")
-        return _rendered(panes, _title(self.views), opens_with)
+        names = list(dict.fromkeys(view.name for view in self.views))
+        return page(
+            "attention.html",
+            f"What {' and '.join(names)} attend{'s' if len(names) == 1 else ''} to",
+            styles=("attention.css",),
+            scripts=("attention.js",),
+            settings={"view": opens_with, "panes": [pane.settings() for pane in panes]},
+            maps=[block for number, pane in enumerate(panes) for block in pane.blocks(number)],
+            plain=" | ".join(" ".join(token["text"] for token in pane.tokens) for pane in panes),
+        )
 
     def save(self, path: str | Path) -> None:
         """Write a page (.html), or the weights and tokens of a single view (.npz)."""
@@ -51,7 +60,6 @@ class AttentionPage:
             write_text(path, self.html())
 
     def _repr_html_(self) -> str:
-        """The page in a frame of its own, which keeps it and the notebook apart."""
         return render("notebook.html", page=self.html(), title="attention")
 
 
@@ -123,31 +131,21 @@ def _panes(view: AttentionMaps, tokens: range | None) -> list[Pane]:
             f"tokens {tokens.start} to {tokens.stop} are out of range: the text has {count} tokens"
         )
     fits = count <= LONGEST and maps * count**2 <= MOST
-    if fits and tokens is None:
-        return _filled(view, [(_pane(view, range(count)), None)])
-    part = tokens or range(min(count, SIDE))
-    if len(part) > LONGEST or maps * len(part) ** 2 > MOST:
+    part = tokens or range(count if fits else min(count, SIDE))
+    if not fits and (len(part) > LONGEST or maps * len(part) ** 2 > MOST):
         raise BertsmithError(f"{len(part)} tokens are too many for one page: choose fewer")
-    one_by_one = (_pane(view, part), None)
-    if fits:
-        return _filled(view, [one_by_one])
-    size = -(-count // SIDE)
-    return _filled(view, [(_overview(view, size), size), one_by_one])
-
-
-def _filled(view: AttentionMaps, panes: list[tuple[Pane, int | None]]) -> list[Pane]:
-    """The panes with their weights, all from one pass of the model."""
+    panes = [_pane(view, part)] if fits else [_overview(view, -(-count // SIDE)), _pane(view, part)]
 
     def look(layer: int, weights: AttentionWeights) -> None:
-        for pane, size in panes:
-            if size is None:
+        for pane in panes:
+            if pane.unit == 1:
                 places = range(pane.first, pane.first + len(pane.tokens))
                 pane.add(weights.cells(places, places))
             else:
-                pane.add(weights.blocks(size))
+                pane.add(weights.blocks(pane.unit))
 
-    view.visit(look)
-    return [pane for pane, _ in panes]
+    view.visit(look)  # all weights are from one pass of the model
+    return panes
 
 
 def _pane(view: AttentionMaps, places: range) -> Pane:
@@ -161,7 +159,6 @@ def _pane(view: AttentionMaps, places: range) -> Pane:
 
 
 def _overview(view: AttentionMaps, size: int) -> Pane:
-    """A pane whose tokens are blocks of `size` neighbours."""
     blocks = []
     for start in range(0, len(view), size):
         inside = view.tokens[start : start + size]
@@ -198,25 +195,7 @@ def _packed(weights: Tensor) -> str:
     return base64.b64encode(zlib.compress(codes.cpu().numpy().tobytes(), 3)).decode()
 
 
-def _title(views: Sequence[AttentionMaps]) -> str:
-    names = list(dict.fromkeys(view.name for view in views))
-    return f"What {' and '.join(names)} attend{'s' if len(names) == 1 else ''} to"
-
-
-def _rendered(panes: Sequence[Pane], title: str, opens_with: str) -> str:
-    return page(
-        "attention.html",
-        title,
-        styles=("attention.css",),
-        scripts=("attention.js",),
-        settings={"view": opens_with, "panes": [pane.settings() for pane in panes]},
-        maps=[block for number, pane in enumerate(panes) for block in pane.blocks(number)],
-        plain=" | ".join(" ".join(t["text"] for t in pane.tokens) for pane in panes),
-    )
-
-
 def _save_arrays(path: Path, view: AttentionMaps, tokens: range | None) -> None:
-    """Weights in float32, with tokens, layers and heads beside them."""
     places = tokens or range(len(view))
     if len(view.layers) * len(view.heads) * len(places) * len(view) > MOST:
         raise BertsmithError(f"{path}: too many weights; choose layers, heads or tokens")

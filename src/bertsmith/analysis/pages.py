@@ -52,7 +52,6 @@ def heads_page(numbers: HeadNumbers, model: str) -> str:
 
 
 def _grid(values: Floats, label: str, most: float | None = None) -> str:
-    """A heat map whose rows and columns are numbered from 0."""
     rows, columns = ([str(number) for number in range(size)] for size in values.shape)
     return heat_map(values.tolist(), rows=rows, columns=columns, label=label, most=most)
 
@@ -62,7 +61,6 @@ def _by_head(values: Floats, name: str, most: float | None = None) -> str:
 
 
 def _by_depth(title: str, series: Mapping[str, Sequence[float]], **more: Any) -> str:
-    """A chart of one or more values at every depth."""
     lines = [Series(name, list(enumerate(values)), dots=True) for name, values in series.items()]
     return line_chart(title, lines, x_label="depth", **more)
 
@@ -93,7 +91,6 @@ def lens_page(text: str, guesses: Sequence[DepthGuess], model: str) -> str:
 
 
 def _final_chart(guesses: Sequence[DepthGuess]) -> str:
-    """The probability of the final predictions at every depth."""
     series = {
         token: [100 * one.final[rank] for one in guesses]
         for rank, token in enumerate(guesses[-1].tokens[:FINAL])

@@ -99,7 +99,6 @@ class _Words:
 
 
 def _fitted(states: Floats, others: Floats, train: Integers, test: Integers) -> float:
-    """The accuracy, on other states, of logistic regression on these."""
     try:
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression

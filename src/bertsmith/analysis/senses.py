@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -46,22 +47,15 @@ def find(word: str, texts: Sequence[str], most: int | None = None) -> list[Occur
     """Find a word in texts: whole words, ignoring case."""
     if not word.strip():
         raise BertsmithError("no word to look for")
-    pattern = re.compile(rf"(?<!\w){re.escape(word.strip())}(?!\w)", re.IGNORECASE)
-    places: list[Occurrence] = []
     if isinstance(texts, str):
         raise BertsmithError("texts must be a list of strings, not of type str")
-    for text in texts:
-        if most is not None and len(places) >= most:
-            break
-        places += [Occurrence(text, *match.span()) for match in pattern.finditer(text)]
-    return places[:most]
+    pattern = re.compile(rf"(?<!\w){re.escape(word.strip())}(?!\w)", re.IGNORECASE)
+    matches = ((text, match) for text in texts for match in pattern.finditer(text))
+    return [Occurrence(text, *match.span()) for text, match in islice(matches, most)]
 
 
 def vectors(bert: LoadedModel, places: Sequence[Occurrence]) -> Floats:
-    """Return the mean state of each occurrence's tokens, at every depth: (depths, N, D).
-
-    Depth 0 is the output of the embeddings. Texts with several occurrences are read once.
-    """
+    """Return the mean state of each occurrence's tokens at every depth, 0 first: (depths, N, D)."""
     owners: dict[str, list[int]] = {}
     for number, place in enumerate(places):
         owners.setdefault(place.text, []).append(number)
@@ -162,7 +156,6 @@ def senses(
 
 
 def _alike(states: Floats) -> float:
-    """The mean cosine between two different vectors."""
     total = float(np.square(unit(states).sum(0)).sum())
     return (total - len(states)) / (len(states) * (len(states) - 1))
 
@@ -193,10 +186,7 @@ def read_pairs(lines: Sequence[str], name: str = "file") -> list[SensePair]:
 
 
 def same_sense(bert: LoadedModel, pairs: Sequence[SensePair], seed: int = 0) -> list[float]:
-    """Return the accuracy with which the cosine detects the same sense, at every depth.
-
-    The threshold is fitted on four fifths of the pairs and evaluated on the rest, in five folds.
-    """
+    """Return the accuracy of the cosine for the same sense at every depth, in five folds."""
     if len(pairs) < 2 * FOLDS:
         raise BertsmithError(f"{len(pairs)} pairs are too few: give {2 * FOLDS} or more")
     states = vectors(bert, [one.first for one in pairs] + [one.second for one in pairs])
@@ -204,14 +194,13 @@ def same_sense(bert: LoadedModel, pairs: Sequence[SensePair], seed: int = 0) -> 
     fold = np.random.default_rng(seed).permutation(len(pairs)) % FOLDS
     scores = []
     for layer in states:
-        near = (unit(layer[: len(pairs)]) * unit(layer[len(pairs) :])).sum(1)
-        right = 0
+        cosines = (unit(layer[: len(pairs)]) * unit(layer[len(pairs) :])).sum(1)
+        correct = 0
         for number in range(FOLDS):
             learn, judge = fold != number, fold == number
-            right += int(
-                ((near[judge] >= _threshold(near[learn], gold[learn])) == gold[judge]).sum()
-            )
-        scores.append(right / len(pairs))
+            threshold = _threshold(cosines[learn], gold[learn])
+            correct += int(((cosines[judge] >= threshold) == gold[judge]).sum())
+        scores.append(correct / len(pairs))
     return scores
 
 

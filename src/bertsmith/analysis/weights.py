@@ -84,10 +84,7 @@ class AttentionWeights:
         return sums
 
     def blocks(self, size: int) -> Tensor:
-        """Return attention between blocks of `size` neighbours: (H, b, b); rows sum to one.
-
-        A cell is the mean attention from the tokens of one block to those of another.
-        """
+        """Return the mean attention between blocks of `size` tokens: (H, b, b); rows sum to one."""
         count = -(-len(self) // size)
         place = torch.arange(len(self), device=self.key.device) // size
         total = self.key.new_zeros(self.key.shape[1], count, count)
@@ -98,10 +95,7 @@ class AttentionWeights:
         return total / place.bincount()[:, None]
 
     def _near(self, part: slice) -> tuple[Tensor, int]:
-        """Scores of neighbouring rows with all that any of them sees: (H, r, c), from where on.
-
-        What lies outside the window of every row is not worth computing.
-        """
+        """Scores of rows within their windows (H, r, c), and the place of the first column."""
         reach = len(self) if self.scores.window is None else self.scores.window
         near = slice(max(0, part.start - reach), min(len(self), part.stop + reach))
         place = torch.arange(len(self), device=self.key.device)
@@ -109,10 +103,7 @@ class AttentionWeights:
         return met, near.start
 
     def _parts(self, count: int) -> Iterator[tuple[slice, slice]]:
-        """Some heads, some of `count` rows: together all of them, each part small.
-
-        Few heads and many rows make larger products than the other way round.
-        """
+        """Heads and rows in small parts: few heads and many rows make the larger products."""
         heads = self.key.shape[1]
         rows = max(1, min(count, CELLS // len(self)))
         together = max(1, min(heads, CELLS // (rows * len(self))))
@@ -121,6 +112,5 @@ class AttentionWeights:
                 yield slice(head, head + together), slice(row, min(row + rows, count))
 
     def _of(self, heads: slice) -> AttentionWeights:
-        """The same for neighbouring heads, without a copy."""
         chosen = range(self.key.shape[1])[heads]
         return AttentionWeights(self.query[:, heads], self.key[:, heads], self.scores.of(chosen))

@@ -18,8 +18,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.files import finite
 
 if TYPE_CHECKING:
-    from bertsmith.finetuning.benchmarks import BenchmarkRow
-    from bertsmith.finetuning.trials import Trial
+    from bertsmith.finetuning.benchmarks import BenchmarkRow, Trial
 
 DATA = argument(
     None, f"The folder with the benchmark's files; default: in the folder that {HOME} names."

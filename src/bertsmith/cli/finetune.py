@@ -101,7 +101,7 @@ def _numbers(text: str, parse: Any, option: str) -> list[Any]:
 def _introduction(
     model: str, splits: Splits, settings: Mapping[str, Any], swept: bool
 ) -> Iterator[str]:
-    from bertsmith.finetuning.defaults import SWEPT, chosen_settings
+    from bertsmith.finetuning.setup import SWEPT, chosen_settings
     from bertsmith.tasks.check import open_reader, quick
 
     yield from tasks.understood(splits.train)

@@ -20,17 +20,11 @@ class Cost:
     tokens: int
     flops: float
 
-    @property
-    def every(self) -> int:
-        """Steps between evaluations, which happen after each quarter."""
-        return self.steps // LEAST
-
 
 def cost_of(recipe: Recipe, tokenizer: Any, kind: str, amount: float, where: str) -> Cost:
-    """How many steps of a recipe a budget of this kind pays for, and what they cost.
+    """The steps of a recipe that a budget pays for: a multiple of four, so that quarters are whole.
 
-    Steps are a multiple of four, so that each quarter ends with a step. Minutes are turned into
-    steps by measuring a few of them here.
+    Minutes are turned into steps by measuring a few of them here.
     """
     if recipe.train.ramp_from and recipe.train.ramp_steps:
         raise BertsmithError(
@@ -39,16 +33,11 @@ def cost_of(recipe: Recipe, tokenizer: Any, kind: str, amount: float, where: str
         )
     module = built(recipe, tokenizer, device="meta").learner
     stages = recipe.lengths()
-    shares = _shares(recipe)
-    tokens = sum(share * batch for share, (_, batch, _) in zip(shares, stages, strict=True))
-    flops = sum(
-        share
-        * batch
-        * training_flops(
-            module, length, tokens=recipe.train.micro_tokens, masked=recipe.masking.rate
-        )
-        for share, (length, batch, _) in zip(shares, stages, strict=True)
-    )
+    counts: dict[str, Any] = {"tokens": recipe.train.micro_tokens, "masked": recipe.masking.rate}
+    tokens = flops = 0.0  # of a step, on average
+    for fraction, (length, batch, _) in zip(_stage_fractions(recipe), stages, strict=True):
+        tokens += fraction * batch
+        flops += fraction * batch * training_flops(module, length, **counts)
     if kind == "minutes":
         train = recipe.train.model_copy(update={"steps": 0, "minutes": amount})
         by_clock = recipe.model_copy(update={"train": train})
@@ -67,32 +56,22 @@ def cost_of(recipe: Recipe, tokenizer: Any, kind: str, amount: float, where: str
 
 def with_steps(recipe: Recipe, cost: Cost, seed: int, keep: int = 2) -> Recipe:
     """The recipe with as many steps as a budget pays for; stages keep their proportions."""
-    shares, stages = _shares(recipe), recipe.stages
-    if stages:
-        counts = [max(1, round(share * cost.steps)) for share in shares]
-        last = len(stages) - 1
-        stages = tuple(
-            stage.model_copy(update={"steps": 0 if place == last else counts[place]})
-            for place, stage in enumerate(stages)
-        )
-    train = recipe.train
+    values, train = recipe.model_dump(), recipe.train
+    if stages := values["stages"]:
+        for stage, fraction in zip(stages, _stage_fractions(recipe), strict=True):
+            stage["steps"] = max(1, round(fraction * cost.steps))
+        stages[-1]["steps"] = 0  # the rest
     # A warm-up of so many steps keeps its proportion too, if the recipe says of how many.
     warmup = train.warmup / train.steps if 1 <= train.warmup < train.steps else train.warmup
-    changes = {"steps": cost.steps, "minutes": 0.0, "seed": seed, "warmup": warmup}
-    train = train.model_copy(update=changes)
-    evaluate = recipe.evaluate.model_copy(update={"every": cost.every})
-    keeping = recipe.checkpoint.model_copy(
-        update={"every": cost.every, "keep": keep, "minutes": recipe.checkpoint.minutes or 5.0}
-    )
-    changed = recipe.model_copy(
-        update={"stages": stages, "train": train, "evaluate": evaluate, "checkpoint": keeping}
-    )
-    checked(changed.model_dump(), f"a budget of {cost.steps:,} steps")
-    return changed
+    values["train"] |= {"steps": cost.steps, "minutes": 0.0, "seed": seed, "warmup": warmup}
+    every = cost.steps // LEAST
+    values["evaluate"]["every"] = every
+    minutes = recipe.checkpoint.minutes or 5.0
+    values["checkpoint"] |= {"every": every, "keep": keep, "minutes": minutes}
+    return checked(values, f"a budget of {cost.steps:,} steps")
 
 
-def _shares(recipe: Recipe) -> list[float]:
-    """The share of the steps that each stage has."""
+def _stage_fractions(recipe: Recipe) -> list[float]:
     counts = [steps for _, _, steps in recipe.lengths()]
     total = recipe.train.steps or 2 * sum(counts) or 1  # by the clock: the last gets half
     early = [min(1.0, count / total) for count in counts[:-1]]

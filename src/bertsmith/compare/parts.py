@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -40,20 +41,21 @@ class ComparisonPart:
         early = "" if self.at == 1 else f".at-{self.at:g}"
         return f"{place}{self.task}.seed-{self.seed}-{self.finetune_seed}{early}"
 
+    def trained(self, variant: str = "") -> ComparisonPart:
+        """The pre-training that it starts from, or that of another variant."""
+        return ComparisonPart(PRETRAIN, variant or self.variant, self.budget, self.seed)
+
     def needs(self, spec: Spec) -> list[ComparisonPart]:
         """The parts that must be finished before."""
         if self.kind == PRETRAIN:
             source = spec.variants[self.variant].static
-            return [ComparisonPart(PRETRAIN, source, self.budget, self.seed)] if source else []
-        trained = [ComparisonPart(PRETRAIN, self.variant, self.budget, self.seed)]
-        return trained + (rate_parts(spec, self) if self.kind == SCORE else [])
+            return [self.trained(source)] if source else []
+        return [self.trained(), *(rate_parts(spec, self) if self.kind == SCORE else [])]
 
 
 def rate_parts(spec: Spec, part: ComparisonPart) -> list[ComparisonPart]:
     """The trials of learning rates for a part's variant, budget and task; none for one rate."""
-    rates = spec.finetune.learning_rates
-    if len(rates) == 1:
-        return []
+    rates = spec.finetune.learning_rates if len(spec.finetune.learning_rates) > 1 else ()
     return [
         ComparisonPart(RATE, part.variant, part.budget, 0, part.task, 1.0, rate) for rate in rates
     ]
@@ -81,12 +83,11 @@ def _of(spec: Spec, variant: str, budget: str) -> Iterator[ComparisonPart]:
     for seed in seeds:
         yield ComparisonPart(PRETRAIN, variant, budget, seed)
     scored_once = bool(spec.variants[variant].model or spec.variants[variant].static)
-    for task in spec.tasks:
-        for at in (1.0,) if scored_once else spec.finetune.at:
-            for seed in seeds:
-                # Earlier quarters are points of a curve, which no test is made of: one run each.
-                for number in range(spec.finetune.seeds if at == 1 else 1):
-                    yield ComparisonPart(SCORE, variant, budget, seed, task, at, 0.0, number)
+    fractions = (1.0,) if scored_once else spec.finetune.at
+    for task, at, seed in product(spec.tasks, fractions, seeds):
+        # Earlier quarters are points of a curve, which no test uses: one run each.
+        for number in range(spec.finetune.seeds if at == 1 else 1):
+            yield ComparisonPart(SCORE, variant, budget, seed, task, at, 0.0, number)
 
 
 class PartStore(WorkFolder):
@@ -143,13 +144,10 @@ class PartStore(WorkFolder):
 
 
 def best_rate(spec: Spec, store: PartStore, part: ComparisonPart) -> float:
-    """The learning rate with the best score on dev data; of equal ones the lowest.
-
-    A score can be undefined, such as a correlation with predictions that are all the same.
-    """
-    trials = rate_parts(spec, part)
-    if not trials:
-        return spec.finetune.learning_rates[0]
-    scores = {one.rate: (store.result(one) or {}).get("dev") for one in trials}
-    known = {rate: -math.inf if score is None else score for rate, score in scores.items()}
-    return max(sorted(known), key=lambda rate: known[rate])
+    """The learning rate with the best score on dev data; of equal ones the lowest."""
+    scores = {}
+    for trial in rate_parts(spec, part):
+        score = (store.result(trial) or {}).get("dev")
+        # A correlation with predictions that are all the same is undefined.
+        scores[trial.rate] = -math.inf if score is None else score
+    return max(sorted(scores), key=scores.__getitem__, default=spec.finetune.learning_rates[0])

@@ -1,16 +1,15 @@
 """report.html: the page of a comparison, with examples on which variants disagree."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.compare.parts import PRETRAIN, RATE, SCORE, parts_of
-from bertsmith.compare.results import plain, runs_of
+from bertsmith.compare.results import plain, results_at, runs_of
 from bertsmith.compare.spec import Spec
-from bertsmith.compare.summary import budget_name
+from bertsmith.compare.summary import budget_name, loss_terms
 from bertsmith.compare.work import PartRunner
 from bertsmith.pages import (
     ChartPoint,
@@ -70,18 +69,13 @@ def _subtitle(spec: Spec, timings: dict[str, Any]) -> str:
     budgets = " or ".join(budget_name(spec, kind) for kind in spec.budget.kinds())
     counts = f"{len(spec.variants)} variants"
     if budgets:
-        counts += f", {budgets}, {_seeds(spec.seeds, 'pre-training')}"
-        counts += f" × {_seeds(spec.finetune.seeds, 'fine-tuning')}" if spec.tasks else ""
+        counts += f", {budgets}, {spec.seeds} pre-training seed{'s' * (spec.seeds > 1)}"
+        seeds = spec.finetune.seeds
+        counts += f" × {seeds} fine-tuning seed{'s' * (seeds > 1)}" if spec.tasks else ""
     return f"{counts}; run on {timings['device']}"
 
 
-def _seeds(count: int, kind: str) -> str:
-    return f"{count} {kind} seed{'s' if count != 1 else ''}"
-
-
 def _scores(results: dict[str, Any], budget: str, color: dict[str, int]) -> list[Any]:
-    """A chart of scores with intervals for each task, and of their mean."""
-
     def chart(title: str, rows: dict[str, Any]) -> Any:
         points = [
             ChartPoint(name, 0.0, one["mean"], one["low"], one["high"], color[name])
@@ -100,7 +94,6 @@ def _scores(results: dict[str, Any], budget: str, color: dict[str, int]) -> list
 def _pareto(
     results: dict[str, Any], timings: dict[str, Any], budget: str, color: dict[str, int]
 ) -> list[Any]:
-    """Scores against what they cost."""
     means, variants, charts = results["mean"][budget], results["variants"], []
     training = {name: one.get("budgets", {}).get(budget) or {} for name, one in variants.items()}
     for title, label, values, key in (
@@ -124,15 +117,13 @@ def _curves(spec: Spec, results: dict[str, Any], budget: str, color: dict[str, i
     """Held-out losses at each quarter of the budget; task scores where they were asked for."""
     terms: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for name, runs in results["pretraining"][budget].items():
-        rows = [run["held_out"] for run in runs if run.get("held_out")]
-        for term in rows[0][0] if rows else ():
-            if f"{term}_accuracy" in rows[0][0]:
-                points = [
-                    (100 * row["at"], sum(one[place][term] for one in rows) / len(rows))
-                    for place, row in enumerate(rows[0])
-                    if all(len(one) > place and term in one[place] for one in rows)
-                ]
-                terms.setdefault(term, {})[name] = points
+        curves = [run["held_out"] for run in runs if run.get("held_out")]
+        for term in loss_terms(curves[0][0]) if curves else ():
+            terms.setdefault(term, {})[name] = [
+                (100 * row["at"], sum(curve[place][term] for curve in curves) / len(curves))
+                for place, row in enumerate(curves[0])
+                if all(len(curve) > place and term in curve[place] for curve in curves)
+            ]
 
     def chart(title: str, unit: str, lines: dict[str, list[tuple[float, float]]]) -> Any:
         series = [Series(name, one, dots=True, color=color[name]) for name, one in lines.items()]
@@ -154,7 +145,6 @@ def _curves(spec: Spec, results: dict[str, Any], budget: str, color: dict[str, i
 
 
 def _tests(results: dict[str, Any], budget: str) -> list[tuple[str, Any]]:
-    """A table of paired tests for each task."""
     headings = ("pair", "difference", "95% interval", "p", "p (Holm)", "result")
     tables = []
     for task, rows in results["comparisons"][budget].items():
@@ -190,88 +180,68 @@ def _rates(results: dict[str, Any], budget: str) -> list[tuple[str, Any]]:
     """The dev scores of each learning rate; the chosen one is marked."""
     tables = []
     for task, rows in results["learning_rates"][budget].items():
-        rates = list(dict.fromkeys(rate for one in rows.values() for rate in one["dev"]))
+        rates = list(dict.fromkeys(rate for trials in rows.values() for rate in trials["dev"]))
         if len(rates) > 1:
-            cells = [
-                (
-                    name,
-                    *(
-                        f"{one['dev'][rate]:.4f}{' ✓' if float(rate) == one['chosen'] else ''}"
-                        if one["dev"].get(rate) is not None
-                        else "–"
-                        for rate in rates
-                    ),
-                )
-                for name, one in rows.items()
-            ]
+            cells = []
+            for name, trials in rows.items():
+                forms = ["{:.4f}" + " ✓" * (float(rate) == trials["chosen"]) for rate in rates]
+                scores = (trials["dev"].get(rate) for rate in rates)
+                cells.append((name, *map(_cell, scores, forms)))
             tables.append((task, table(("variant", *rates), cells)))
     return tables
 
 
 def _disagreements(worker: PartRunner, budget: str, texts: bool) -> list[dict[str, Any]]:
-    """For each task how often variants disagree, and examples."""
     tasks = []
     for task in worker.spec.tasks:
-        rows = correctness_of(worker, budget, task)
+        rows = _correctness(worker, budget, task)
         if len(rows) < 2:
             continue
-        names, test = list(rows), worker.test(task)
-        tasks.append(
-            {
-                "name": task,
-                "flips": heat_map(
-                    flips(rows, task_named(test.task).perfect),
-                    rows=names,
-                    columns=names,
-                    corner="right \\ wrong",
-                    label=f"{task}: % of examples that the row's variant alone has right",
-                ),
-                "names": names,
-                "examples": disagreements(worker, task, rows) if texts else [],
-            }
+        flips = heat_map(
+            _flips(rows, task_named(worker.test(task).task).perfect),
+            rows=list(rows),
+            columns=list(rows),
+            corner="right \\ wrong",
+            label=f"{task}: % of examples that the row's variant alone has right",
         )
+        examples = _most_different(worker, task, rows) if texts else []
+        tasks.append({"name": task, "flips": flips, "examples": examples})
     return tasks
 
 
 def _costs(results: dict[str, Any], timings: dict[str, Any]) -> Any:
-    """Parameters, operations, memory and speed of each variant."""
-    headings = ["variant", "parameters", "FLOPs/token", "steps", "tokens", "training FLOPs"]
-    headings += ["training memory", "training tokens/s", "inference memory", "CPU tokens/s"]
-    headings += ["CPU latency"]
     rows: list[Sequence[Any]] = []
-    for name, one in results["variants"].items():
-        speed = timings["variants"][name]
-        for budget, cost in (one.get("budgets") or {"": {}}).items():
-            several = len(one.get("budgets") or ()) > 1
-            rows.append(
-                (
-                    f"{name}, equal {budget}" if several else name,
-                    _cell(one.get("parameters"), "{:,}"),
-                    short(one["flops_per_token"]) if "flops_per_token" in one else "–",
-                    _cell(cost.get("steps"), "{:,}"),
-                    _cell(cost.get("tokens"), "{:,}"),
-                    _cell(cost.get("flops"), "{:.3g}"),
-                    _bytes(one.get("training_memory_bytes")),
-                    _cell(_training_speed(results, timings, name, budget), "{:,.0f}"),
-                    _bytes(one.get("inference_memory_bytes")),
-                    _cell(speed.get("tokens_per_second"), "{:,.0f}"),
-                    _cell(speed.get("latency_ms"), "{:.1f} ms"),
-                )
-            )
-    return table(headings, rows)
+    for name, variant in results["variants"].items():
+        speed, budgets = timings["variants"][name], variant.get("budgets") or {"": {}}
+        for budget, cost in budgets.items():
+            flops = variant.get("flops_per_token")
+            cells = {
+                "variant": f"{name}, equal {budget}" if len(budgets) > 1 else name,
+                "parameters": _cell(variant.get("parameters"), "{:,}"),
+                "FLOPs/token": "–" if flops is None else short(flops),
+                "steps": _cell(cost.get("steps"), "{:,}"),
+                "tokens": _cell(cost.get("tokens"), "{:,}"),
+                "training FLOPs": _cell(cost.get("flops"), "{:.3g}"),
+                "training memory": _bytes(variant.get("training_memory_bytes")),
+                "training tokens/s": _training_speed(results, timings, name, budget),
+                "inference memory": _bytes(variant.get("inference_memory_bytes")),
+                "CPU tokens/s": _cell(speed.get("tokens_per_second"), "{:,.0f}"),
+                "CPU latency": _cell(speed.get("latency_ms"), "{:.1f} ms"),
+            }
+            rows.append(tuple(cells.values()))
+    return table(tuple(cells), rows)
 
 
 def _training_speed(
     results: dict[str, Any], timings: dict[str, Any], name: str, budget: str
-) -> float | None:
-    """Tokens per second of pre-training, over all seeds."""
+) -> str:
     tokens = seconds = 0.0
     for run in results["pretraining"].get(budget, {}).get(name, ()):
         measured = timings["parts"].get(f"{name}/{budget}/seed-{run['seed']}", {})
         if measured.get("training_seconds"):
             tokens += run["tokens"]
             seconds += measured["training_seconds"]
-    return tokens / seconds if seconds else None
+    return _cell(tokens / seconds if seconds else None, "{:,.0f}")
 
 
 def _cell(value: Any, form: str) -> str:
@@ -285,15 +255,14 @@ def _bytes(value: float | None) -> str:
 
 
 def _effort(spec: Spec, timings: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """What the whole comparison took, by the kind of its parts."""
-    seconds: dict[str, list[float]] = {PRETRAIN: [], RATE: [], SCORE: []}
+    times: dict[str, list[float]] = {PRETRAIN: [], RATE: [], SCORE: []}
     for part in parts_of(spec):
         if part.key in timings["parts"]:
-            seconds[part.kind].append(timings["parts"][part.key].get("seconds") or 0.0)
-    total = max(sum(map(sum, seconds.values())), 1e-9)
+            times[part.kind].append(timings["parts"][part.key].get("seconds") or 0.0)
+    total = max(sum(map(sum, times.values())), 1e-9)
     return {
-        kind: {"runs": len(one), "minutes": sum(one) / 60, "share": sum(one) / total}
-        for kind, one in seconds.items()
+        kind: {"runs": len(runs), "minutes": sum(runs) / 60, "share": sum(runs) / total}
+        for kind, runs in times.items()
     }
 
 
@@ -304,60 +273,40 @@ SHOWN = 12  # examples of a task
 LONGEST = 400  # characters of an example
 
 
-@dataclass(frozen=True)
-class Disagreement:
-    """An example with the share of each variant's runs that are right on it."""
-
-    text: str
-    label: str
-    correctness: dict[str, float]
-
-
-def correctness_of(worker: PartRunner, budget: str, task: str) -> dict[str, Any]:
+def _correctness(worker: PartRunner, budget: str, task: str) -> dict[str, NDArray[np.float64]]:
     """The mean correctness of each variant's runs on every test example (N,)."""
     test = worker.test(task)
-    kind, examples = task_named(test.task), test.examples
-    rows: dict[str, NDArray[np.float64]] = {}
+    kind, rows = task_named(test.task), {}
     for name in worker.spec.variants:
-        runs = runs_of(worker, budget, task, name)
-        values = [one["values"] for numbers in runs.values() for one in numbers.values()]
-        if values:
-            rows[name] = np.mean(
-                [
-                    [
-                        kind.correctness(example, plain(value))
-                        for example, value in zip(examples, run, strict=True)
-                    ]
-                    for run in values
-                ],
-                axis=0,
-            )
+        runs = [
+            [kind.correctness(*pair) for pair in zip(test.examples, plain(values), strict=True)]
+            for values in results_at(runs_of(worker, budget, task, name), "values")
+        ]
+        if runs:
+            rows[name] = np.mean(runs, axis=0)
     return rows
 
 
-def flips(rows: dict[str, Any], perfect: float) -> list[list[float]]:
-    """Share of examples (%) that the row's variant has right and the column's has wrong.
-
-    A variant has an example right if most of its runs have.
-    """
-    right = [row > perfect - 0.5 for row in rows.values()]
+def _flips(rows: dict[str, Any], perfect: float) -> list[list[float]]:
+    """Share of examples (%) that most runs of the row's variant, not of the column's, predict."""
+    correct = [row > perfect - 0.5 for row in rows.values()]
     return [
-        [float("nan") if a is b else 100 * float((a & ~b).mean()) for b in right] for a in right
+        [float("nan") if a is b else 100 * float((a & ~b).mean()) for b in correct] for a in correct
     ]
 
 
-def disagreements(worker: PartRunner, task: str, rows: dict[str, Any]) -> list[Disagreement]:
-    """The examples on which variants differ most."""
+def _most_different(worker: PartRunner, task: str, rows: dict[str, Any]) -> list[dict[str, Any]]:
+    """The examples on which variants differ most, with the share of each one's correct runs."""
     test = worker.test(task)
     kind = task_named(test.task)
-    spread = np.max(list(rows.values()), axis=0) - np.min(list(rows.values()), axis=0)
+    spread = np.ptp(list(rows.values()), axis=0)
     order = np.argsort(-spread, kind="stable")[:SHOWN]
     return [
-        Disagreement(
-            _cut(" | ".join(test.examples[place].texts)),
-            _cut(kind.spoken(kind.label_of(test.examples[place]))),
-            {name: float(row[place]) for name, row in rows.items()},
-        )
+        {
+            "text": _cut(" | ".join(test.examples[place].texts)),
+            "label": _cut(kind.spoken(kind.label_of(test.examples[place]))),
+            "correctness": {name: float(row[place]) for name, row in rows.items()},
+        }
         for place in order.tolist()
         if spread[place] > 0
     ]

@@ -1,7 +1,4 @@
-"""results.json: scores with intervals, paired tests, costs and learning curves of all parts.
-
-The same spec and seeds give the same content on a CPU; times are in timings.json.
-"""
+"""results.json: scores, tests, costs and curves; the same on a CPU for a spec and its seeds."""
 
 import math
 from collections.abc import Callable
@@ -70,15 +67,12 @@ def results_of(worker: PartRunner) -> dict[str, Any]:
 def _task(worker: PartRunner, name: str) -> dict[str, Any]:
     splits = worker.splits(name)
     files = {"train": splits.train, "dev": splits.dev, "test": splits.test}
-    return {
-        "task": splits.train.task,
-        "metric": metric_of(worker.spec, name, splits),
-        **{split: len(file) for split, file in files.items() if file is not None},
-    }
+    counts = {split: len(file) for split, file in files.items() if file is not None}
+    metric = metric_of(worker.spec, name, splits)
+    return {"task": splits.train.task, "metric": metric, **counts}
 
 
 def _built(worker: PartRunner, name: str) -> Built:
-    """What the recipe of a variant makes, without weights."""
     recipe = worker.spec.recipe(name)
     assert recipe is not None
     return built(recipe, Corpus.open(Path(worker.spec.corpus)).tokenizer, device="meta")
@@ -96,10 +90,8 @@ def _config(worker: PartRunner, name: str) -> Config | None:
 
 
 def _variant(worker: PartRunner, name: str) -> dict[str, Any]:
-    """What a variant is and costs, exactly."""
-    config, part = _config(worker, name), worker.spec.variants[name]
-    kind = next(key for key in ("recipe", "model", "static") if getattr(part, key))
-    content: dict[str, Any] = {"kind": kind}
+    config = _config(worker, name)
+    content: dict[str, Any] = {"kind": worker.spec.variants[name].kinds()[0]}
     if config is not None:
         with torch.device("meta"):
             encoder = Model(build(config).encoder, {})
@@ -121,18 +113,14 @@ def _variant(worker: PartRunner, name: str) -> dict[str, Any]:
 
 
 def _pretrained(worker: PartRunner, name: str, budget: str) -> list[dict[str, Any]]:
-    """The results of pre-training, one for each seed that is finished."""
     if worker.spec.variants[name].model:
         return []
-    parts = [
-        ComparisonPart(PRETRAIN, name, budget, seed) for seed in worker.spec.pretraining_seeds(name)
-    ]
-    stored = {part.seed: worker.store.result(part) for part in parts}
-    return [{"seed": seed, **result} for seed, result in stored.items() if result]
+    seeds = worker.spec.pretraining_seeds(name)
+    stored = [worker.store.result(ComparisonPart(PRETRAIN, name, budget, seed)) for seed in seeds]
+    return [{"seed": seed, **run} for seed, run in zip(seeds, stored, strict=True) if run]
 
 
 def _rates(worker: PartRunner, budget: str, task: str) -> dict[str, Any]:
-    """The dev scores of each learning rate, and the one that was chosen."""
     spec, rows = worker.spec, {}
     for name in spec.variants:
         part = ComparisonPart(SCORE, name, _own(worker, name, budget), 0, task)
@@ -181,8 +169,7 @@ def _bootstrap(worker: PartRunner, budget: str, task: str) -> MultiBootstrap | N
 
     procedures = {}
     for name in spec.variants:
-        runs = runs_of(worker, budget, task, name)
-        if runs:
+        if runs := runs_of(worker, budget, task, name):
             procedures[name] = [
                 mean([scorer(result["values"]) for result in numbers.values()])
                 for numbers in runs.values()
@@ -202,16 +189,16 @@ def plain(value: Any) -> Any:
 def _score(
     worker: PartRunner, budget: str, task: str, name: str, drawn: MultiBootstrap
 ) -> dict[str, Any]:
-    runs = runs_of(worker, budget, task, name)
-    early = {
-        f"{at:g}": _mean_test(runs_of(worker, budget, task, name, at))
-        for at in worker.spec.finetune.at
-    }
+    runs, curve = runs_of(worker, budget, task, name), {}
+    for at in worker.spec.finetune.at:
+        scores = results_at(runs_of(worker, budget, task, name, at), "test")
+        if scores and None not in scores:
+            curve[f"{at:g}"] = math.fsum(scores) / len(scores)
     return {
         **_bounded(drawn.scores[name], *drawn.interval(name)),
         "deviation": drawn.deviations[name],
-        "runs": [[one["test"] for one in numbers.values()] for numbers in runs.values()],
-        "at": {at: value for at, value in early.items() if value is not None},
+        "runs": [[result["test"] for result in numbers.values()] for numbers in runs.values()],
+        "at": curve,
     }
 
 
@@ -220,25 +207,23 @@ def _bounded(mean: float, low: float, high: float) -> dict[str, float]:
     return {"mean": mean, "low": max(low, -1.0), "high": min(high, 1.0)}
 
 
-def _mean_test(runs: dict[int, dict[int, dict[str, Any]]]) -> float | None:
-    scores = [one["test"] for numbers in runs.values() for one in numbers.values()]
-    return math.fsum(scores) / len(scores) if scores and None not in scores else None
+def results_at(runs: dict[int, dict[int, dict[str, Any]]], key: str) -> list[Any]:
+    """An entry of the results of all runs."""
+    return [result[key] for numbers in runs.values() for result in numbers.values()]
 
 
 def _means(drawn: dict[str, MultiBootstrap]) -> dict[str, Any]:
     """The mean over tasks of each variant that has all of them; tasks are drawn independently."""
     if not drawn:
         return {}
-    first, *others = (one.scores for one in drawn.values())
-    names = [name for name in first if all(name in one for one in others)]
-    content = {}
-    for name in names:
-        # Tasks that more variants have finished were drawn more often, to correct for all pairs.
-        rows = zip(*(one.draws[name] for one in drawn.values()), strict=False)
-        draws = np.mean(list(rows), axis=1)
-        low, high = percentiles(draws, 0.95, min(one.length for one in drawn.values()))
-        scores = [one.scores[name] for one in drawn.values()]
-        content[name] = _bounded(math.fsum(scores) / len(scores), low, high)
+    tasks, content = list(drawn.values()), {}
+    for name in tasks[0].scores:
+        if all(name in task.scores for task in tasks):
+            # Tasks that more variants have finished were drawn more often.
+            rows = zip(*(task.draws[name] for task in tasks), strict=False)
+            interval = percentiles(np.mean(list(rows), axis=1), 0.95, min(t.length for t in tasks))
+            mean = math.fsum(task.scores[name] for task in tasks) / len(tasks)
+            content[name] = _bounded(mean, *interval)
     return content
 
 
@@ -250,8 +235,10 @@ def _pairs(drawn: MultiBootstrap) -> list[dict[str, Any]]:
     rows = []
     for (first, second), test, p_value in zip(pairs, tests, corrected, strict=True):
         needed = drawn.seeds_needed(first, second, 0.05 / len(pairs))  # as if it came first
-        most = max(drawn.seeds[first], drawn.seeds[second])
-        several = min(drawn.seeds[first], drawn.seeds[second]) > 1
+        seeds = drawn.seeds[first], drawn.seeds[second]
+        different = p_value < 0.05
+        # None: more seeds do not suffice, or there are none to estimate from.
+        estimable = min(seeds) > 1 and math.isfinite(needed) and not different
         rows.append(
             {
                 "first": first,
@@ -261,13 +248,10 @@ def _pairs(drawn: MultiBootstrap) -> list[dict[str, Any]]:
                 "high": test.high,
                 "p": test.p_value,
                 "p_corrected": p_value,
-                "different": p_value < 0.05,
-                # None: more seeds do not suffice, or there are none to estimate from.
-                "seeds_needed": int(max(needed, most + 1))
-                if several and math.isfinite(needed) and p_value >= 0.05
-                else None,
+                "different": different,
+                "seeds_needed": int(max(needed, max(seeds) + 1)) if estimable else None,
                 "test_set_too_small": bool(
-                    math.isinf(needed) and p_value >= 0.05 and test.difference
+                    math.isinf(needed) and not different and test.difference
                 ),
             }
         )
@@ -290,21 +274,15 @@ def timings_of(worker: PartRunner) -> dict[str, Any]:
 
 
 def _speed(worker: PartRunner, name: str) -> dict[str, Any]:
-    """CPU speed of a variant's encoder, measured once."""
     if stored := worker.store.finished(f"{name}/speed"):
         return stored
     config, threads = _config(worker, name), worker.spec.threads
     if config is None:
         return {}
     torch.set_num_threads(threads)
-    tokens_per_second, latency = measure(
-        build(config), vocabulary=config.vocabulary, length=min(LENGTH, config.max_length)
-    )
-    content = {
-        "tokens_per_second": tokens_per_second,
-        "latency_ms": latency,
-        "threads": threads,
-        "cpu": cpu_name(),
-    }
+    length = min(LENGTH, config.max_length)
+    speed, latency = measure(build(config), vocabulary=config.vocabulary, length=length)
+    content = {"tokens_per_second": speed, "latency_ms": latency}
+    content |= {"threads": threads, "cpu": cpu_name()}
     worker.store.finish(f"{name}/speed", content)
     return content

@@ -2,24 +2,23 @@
 
 import multiprocessing
 import os
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from multiprocessing import connection, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any
-
-import torch
 
 from bertsmith.checkpoint import locate, read_config
 from bertsmith.compare.budget import Cost, cost_of
-from bertsmith.compare.parts import ComparisonPart, parts_of
+from bertsmith.compare.parts import ComparisonPart, PartStore, parts_of
 from bertsmith.compare.report import report_page
 from bertsmith.compare.results import results_of, timings_of
 from bertsmith.compare.spec import Spec
+from bertsmith.compare.summary import loss_terms
 from bertsmith.compare.tasks import finetune_settings
-from bertsmith.compare.work import PartRunner, PartStopped
+from bertsmith.compare.work import PartRunner, PartStopped, on_gpu
 from bertsmith.corpus import Corpus
 from bertsmith.errors import BertsmithError, nearest, setting_name
 from bertsmith.files import finite, write_json, write_text, writing
@@ -41,8 +40,7 @@ def compare(
 
     A folder with an unfinished comparison is continued: finished parts are not run again. `only`
     names the variants to run, `merge` folders whose finished parts are copied. With `texts=False`
-    the report shows no examples. `jobs` is the number of processes, each of which runs one part at
-    a time.
+    the report shows no examples. `jobs` is the number of processes.
     """
     own, out = ComparisonSettings(**given), Path(out)
     check_output(out)
@@ -52,16 +50,15 @@ def compare(
     _check(spec)
     with writing(out):
         (out / "parts").mkdir(parents=True, exist_ok=True)
-    chosen = tuple(dict.fromkeys(part.variant for part in parts_of(spec, tuple(own.only))))
+    parts = parts_of(spec, tuple(own.only))
+    chosen = dict.fromkeys(part.variant for part in parts)
     with ExitStack() as stack:
         for variant in chosen:  # other processes may run other variants in the same folder
             stack.enter_context(WorkFolder(out / "parts" / variant).held())
         for other in own.merge:
-            worker = PartRunner(spec, {}, out)
-            say(f"{other}: {worker.store.merge(Path(other))} parts taken")
+            say(f"{other}: {PartStore(out / 'parts').merge(Path(other))} parts taken")
         costs = {name: _costs(spec, name, out, name in chosen) for name in spec.variants}
         worker = PartRunner(spec, costs, out)
-        parts = parts_of(spec, tuple(own.only))
         for part in parts:
             worker.store.demand_inputs(part, worker.inputs(part))
         write_text(out / "spec.toml", spec.toml())
@@ -70,7 +67,9 @@ def compare(
             say(f"{len(parts) - len(todo)} of {len(parts)} parts are finished")
         if todo:
             say(f"{len(todo)} parts to run; each is reported when it ends")
-        run_jobs(worker, todo, own.jobs or _usual_jobs(spec), say)
+        with closing(_run_parts(worker, todo, own.jobs or _default_jobs(spec))) as finished:
+            for number, part in enumerate(finished, 1):
+                say(f"[{number}/{len(todo)}] {_described(worker, part)}")
     results, timings = finite(results_of(worker)), finite(timings_of(worker))
     write_json(out / "results.json", results)
     write_json(out / "timings.json", timings)
@@ -78,14 +77,11 @@ def compare(
     return dict(results)
 
 
-def _usual_jobs(spec: Spec) -> int:
-    """One part for each core, or one on a GPU."""
-    on_gpu = spec.device.startswith("cuda") or (not spec.device and torch.cuda.is_available())
-    return 1 if on_gpu else max(1, (os.cpu_count() or 1) // spec.threads)
+def _default_jobs(spec: Spec) -> int:
+    return 1 if on_gpu(spec) else max(1, (os.cpu_count() or 1) // spec.threads)
 
 
 def _check(spec: Spec) -> None:
-    """Find what would stop a part later, before anything is trained."""
     trained = [name for name, part in spec.variants.items() if part.recipe]
     if trained and not spec.corpus:
         way_out = setting_name("set corpus", option="give --data, or set corpus")
@@ -122,15 +118,13 @@ def _costs(spec: Spec, variant: str, out: Path, runs: bool) -> dict[str, Cost]:
     Steps that fit into minutes depend on the machine: they are measured once, where the variant
     first `runs`, and stored; a comparison that is continued or merged uses the same.
     """
+    variant = spec.variants[variant].static or variant
     recipe = spec.recipe(variant)
     if recipe is None:
         return {}
-    if spec.variants[variant].static:
-        return _costs(spec, spec.variants[variant].static, out, runs)
     tokenizer = Corpus.open(Path(spec.corpus)).tokenizer
     work = WorkFolder(out / "parts" / variant)
-    stored = work.finished("steps") or {}
-    costs = {}
+    stored, costs = work.finished("steps") or {}, {}
     for kind in spec.budget.kinds():
         amount = getattr(spec.budget, kind)
         known = stored.get(kind)
@@ -142,10 +136,11 @@ def _costs(spec: Spec, variant: str, out: Path, runs: bool) -> dict[str, Cost]:
         elif kind != "minutes" or runs:
             costs[kind] = cost_of(recipe, tokenizer, kind, amount, f"variants.{variant}")
     if runs:
-        amounts = {kind: getattr(spec.budget, kind) for kind in costs}
-        work.finish(
-            "steps", {k: {"amount": amounts[k], "cost": vars(cost)} for k, cost in costs.items()}
-        )
+        steps = {
+            kind: {"amount": getattr(spec.budget, kind), "cost": vars(cost)}
+            for kind, cost in costs.items()
+        }
+        work.finish("steps", steps)
     return costs
 
 
@@ -155,63 +150,45 @@ def _costs(spec: Spec, variant: str, out: Path, runs: bool) -> dict[str, Cost]:
 _worker: PartRunner | None = None  # of a process that this file started
 
 
-def run_jobs(
-    worker: PartRunner, parts: list[ComparisonPart], jobs: int, say: Callable[[str], None]
-) -> None:
-    """Run parts, `jobs` at once; those that need others wait for them."""
-    total, done = len(parts), 0
-
-    def finished(part: ComparisonPart) -> None:
-        nonlocal done
-        done += 1
-        say(f"[{done}/{total}] {described(worker, part)}")
-
-    if jobs == 1 or total == 1:
+def _run_parts(
+    worker: PartRunner, parts: list[ComparisonPart], jobs: int
+) -> Generator[ComparisonPart, None, None]:
+    """Run parts, `jobs` at once; yield each when it is finished."""
+    if jobs == 1 or len(parts) < 2:
         for part in parts:
             worker.run(part)
-            finished(part)
+            yield part
         return
     pool = ProcessPoolExecutor(
-        min(jobs, total or 1),
+        min(jobs, len(parts)),
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_begin,
         initargs=(worker,),
     )
+    waiting, running = list(parts), dict[Future[bool], ComparisonPart]()
     try:
-        _schedule(worker, parts, jobs, pool, finished)
+        while waiting or running:
+            unfinished = {*waiting, *running.values()}
+            ready = [part for part in waiting if not unfinished & {*part.needs(worker.spec)}]
+            for part in ready[: max(0, jobs - len(running))]:
+                waiting.remove(part)
+                running[pool.submit(_run, part)] = part
+            ended, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in ended:
+                part = running.pop(future)
+                if not future.result():
+                    raise PartStopped
+                yield part
     finally:
         pool.shutdown(wait=True, cancel_futures=True)  # interrupted runs save their state
-
-
-def _schedule(
-    worker: PartRunner,
-    parts: list[ComparisonPart],
-    jobs: int,
-    pool: ProcessPoolExecutor,
-    finished: Callable[[ComparisonPart], None],
-) -> None:
-    waiting, running = list(parts), dict[Future[Any], ComparisonPart]()
-    while waiting or running:
-        unfinished = {*waiting, *running.values()}
-        ready = [one for one in waiting if not unfinished & {*one.needs(worker.spec)}]
-        for part in ready[: max(0, jobs - len(running))]:
-            waiting.remove(part)
-            running[pool.submit(_run, part)] = part
-        ended, _ = wait(running, return_when=FIRST_COMPLETED)
-        for future in ended:
-            part = running.pop(future)
-            if future.result() == "stopped":
-                raise PartStopped
-            finished(part)
 
 
 def _begin(worker: PartRunner) -> None:
     """Prepare a process that runs parts; it ends with the one that started it."""
     global _worker
     _worker = worker
-    parent = parent_process()
-    if parent is not None:
-        threading.Thread(target=_follow, args=(parent.sentinel,), daemon=True).start()
+    if (parent := parent_process()) is not None:
+        Thread(target=_follow, args=(parent.sentinel,), daemon=True).start()
 
 
 def _follow(sentinel: int) -> None:
@@ -219,17 +196,17 @@ def _follow(sentinel: int) -> None:
     os._exit(1)
 
 
-def _run(part: ComparisonPart) -> str:
+def _run(part: ComparisonPart) -> bool:
+    """Run a part in this process; False if a signal stopped it."""
     assert _worker is not None
     try:
         _worker.run(part)
     except KeyboardInterrupt:
-        return "stopped"
-    return ""
+        return False
+    return True
 
 
-def described(worker: PartRunner, part: ComparisonPart) -> str:
-    """A finished part in a line."""
+def _described(worker: PartRunner, part: ComparisonPart) -> str:
     content = worker.store.read(part) or {"result": {}, "measured": {}}
     result, seconds = content["result"], content["measured"].get("seconds", 0.0)
     text = part.key.replace("/", " ")
@@ -238,6 +215,6 @@ def described(worker: PartRunner, part: ComparisonPart) -> str:
         text += "" if score is None else f": {score:.4f}"
     elif result.get("held_out"):
         losses = result["held_out"][-1]
-        terms = [key for key in losses if f"{key}_accuracy" in losses]
-        text += ": held-out " + ", ".join(f"{key} {losses[key]:.3f}" for key in terms)
+        text += ": held-out "
+        text += ", ".join(f"{name} {losses[name]:.3f}" for name in loss_terms(losses))
     return f"{text} ({seconds:.0f} s)"

@@ -59,6 +59,10 @@ class VariantPart(RecipePart):
         default="", description="another variant, whose models become static word vectors"
     )
 
+    def kinds(self) -> list[str]:
+        """The keys that say what it is; a valid variant has one."""
+        return [key for key in ("recipe", "model", "static") if getattr(self, key)]
+
 
 class TaskPart(RecipePart):
     """Labelled data that variants are fine-tuned and scored on."""
@@ -169,10 +173,7 @@ def _merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_spec(source: str | Path, changes: Iterable[str] = ()) -> Spec:
-    """Load a spec from a file, or by the name of one that comes with bertsmith.
-
-    `changes` are like "budget.tokens=1000000"; the value is TOML, or a string otherwise.
-    """
+    """Load a spec by file or name, with `changes` such as "budget.tokens=1000000" (TOML)."""
     names = setting_name("spec_names()", option="bertsmith compare --list")
     values = load_values(source, changes, SPECS, "spec", f"{names} lists them")
     return checked_spec(values, str(source))
@@ -191,7 +192,6 @@ def spec_names() -> list[str]:
 
 
 def _check(spec: Spec, where: str) -> None:
-    """Checks that need more than one key."""
     for table, names in (("variants", spec.variants), ("tasks", spec.tasks)):
         for name in names:
             if not NAME.fullmatch(name):
@@ -201,7 +201,7 @@ def _check(spec: Spec, where: str) -> None:
     if not spec.variants:
         raise BertsmithError(f"{where}: no variants to compare: add tables [variants.NAME]")
     for name, part in spec.variants.items():
-        ways = [key for key in ("recipe", "model", "static") if getattr(part, key)]
+        ways = part.kinds()
         if len(ways) != 1:
             raise BertsmithError(
                 f"{where}: variants.{name} needs one of recipe, model and static, "
@@ -212,10 +212,9 @@ def _check(spec: Spec, where: str) -> None:
         if part.static:
             other = spec.variants.get(part.static)
             if other is None or not other.recipe:
-                near = nearest(part.static, spec.variants)
                 raise BertsmithError(
                     f"{where}: variants.{name}.static: no variant {part.static!r} with a recipe"
-                    f"{near}"
+                    f"{nearest(part.static, spec.variants)}"
                 )
     trained = [name for name, part in spec.variants.items() if not part.model]
     if trained and not spec.budget.kinds():

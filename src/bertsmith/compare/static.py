@@ -7,13 +7,14 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 
 from bertsmith.batch import Batch, Layout
 from bertsmith.checkpoint import create
 from bertsmith.checkpoint.checkpoint import configure
 from bertsmith.cpu import to_int8
 from bertsmith.errors import BertsmithError, nearest, setting_name
-from bertsmith.families import Settings, family_of, preset, presets
+from bertsmith.families import family_of, preset, presets
 from bertsmith.model import Model, build
 from bertsmith.objectives import MaskedTokens, MultiObjective
 from bertsmith.pages import ChartPoint, page, point_chart, short, table
@@ -89,7 +90,10 @@ def compare_presets(
         settings = {**preset(counts.name), "vocab_size": VOCABULARY}
         shape = repr(configure(family_of(settings), settings, {}))
         if shape not in measured:
-            model = _random(settings)
+            model = build(configure(family_of(settings), settings, {}))
+            random = torch.Generator().manual_seed(0)
+            for parameter in model.parameters():
+                nn.init.uniform_(parameter, -0.02, 0.02, generator=random)
             if int8:
                 to_int8(model, sample=Batch.of([range(100)]))
             measured[shape] = measure(model, device)
@@ -128,17 +132,6 @@ def fastest(work: Callable[[], Any], device: str) -> float:
     return best
 
 
-def _random(settings: Settings) -> Model:
-    """An encoder with random weights, quickly drawn."""
-    family = family_of(settings)
-    model = build(configure(family, settings, {}))
-    random = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.uniform_(-0.02, 0.02, generator=random)
-    return model
-
-
 # ------------------------------------------------------------------ the page
 
 
@@ -156,17 +149,17 @@ def static_rows(counts: Sequence[Counts]) -> list[tuple[Any, ...]]:
     """The cells of a table, as people read them."""
     return [
         (
-            one.name,
-            one.family,
-            f"{one.parameters:,}",
-            short(one.flops),
-            short(one.training_flops),
-            f"{one.training_memory / 1e9:.1f} GB",
-            f"{one.inference_memory / 1e9:.2f} GB",
-            "" if one.tokens_per_second is None else f"{one.tokens_per_second:,.0f}",
-            "" if one.latency is None else f"{one.latency:.1f} ms",
+            size.name,
+            size.family,
+            f"{size.parameters:,}",
+            short(size.flops),
+            short(size.training_flops),
+            f"{size.training_memory / 1e9:.1f} GB",
+            f"{size.inference_memory / 1e9:.2f} GB",
+            "" if size.tokens_per_second is None else f"{size.tokens_per_second:,.0f}",
+            "" if size.latency is None else f"{size.latency:.1f} ms",
         )
-        for one in counts
+        for size in counts
     ]
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from bertsmith.compare.spec import Spec
+from bertsmith.finetuning.settings import listed
 from bertsmith.pages import pareto_front
 
 FEW = 30  # test examples
@@ -27,7 +28,7 @@ def summarised(spec: Spec, results: dict[str, Any]) -> list[str]:
     for budget, tasks in results["scores"].items():
         means = results["mean"][budget]
         if len(tasks) > 1 and means:
-            best = max(means, key=lambda name: means[name]["mean"])
+            best = _best(means)
             winners[budget] = best
             lines.append(
                 f"With {budget_name(spec, budget)}, {best} has the highest mean score over"
@@ -35,20 +36,19 @@ def summarised(spec: Spec, results: dict[str, Any]) -> list[str]:
             )
         for task in tasks:
             lines += _task(spec, results, budget, task)
-        if tasks and (cheaper := _cheapest(spec, results, budget)):
-            lines.append(cheaper)
-        if tasks and (front := _front(spec, results, budget)):
-            lines.append(front)
+        if tasks:
+            where = f" with {budget_name(spec, budget)}" if len(results["scores"]) > 1 else ""
+            lines += _cheapest(results, budget, where) + _front(results, budget, where)
     if len(set(winners.values())) > 1:
-        listed = "; ".join(
+        best_of = "; ".join(
             f"{best} with {budget_name(spec, budget)}" for budget, best in winners.items()
         )
-        lines.append(f"The best variant depends on the budget: {listed}.")
+        lines.append(f"The best variant depends on the budget: {best_of}.")
     if not results["scores"] or not any(results["scores"].values()):
         lines += _losses(spec, results)
     few = {name: one["test"] for name, one in results["tasks"].items() if one["test"] < FEW}
     if few:
-        small_tasks = _listed([f"{name} ({count:,})" for name, count in few.items()])
+        small_tasks = listed([f"{name} ({count:,})" for name, count in few.items()])
         lines.append(
             f"Few test examples: {small_tasks}. With fewer than {FEW}, intervals are too narrow and"
             " p-values too small."
@@ -74,22 +74,23 @@ def summarised(spec: Spec, results: dict[str, Any]) -> list[str]:
 def _task(spec: Spec, results: dict[str, Any], budget: str, task: str) -> list[str]:
     scores = results["scores"][budget][task]
     metric = results["tasks"][task]["metric"]
-    best = max(scores, key=lambda name: scores[name]["mean"])
+    best = _best(scores)
     if len(scores) == 1:
         return [f"On {task} ({metric}), {best} scores {_interval(scores[best])}."]
     rows = [
         row for row in results["comparisons"][budget][task] if best in (row["first"], row["second"])
     ]
-    place = _place(spec, results, budget, task)
+    several = len(results["scores"]) > 1
+    place = f"{metric}, {budget_name(spec, budget)}" if several else metric
     if not any(row["difference"] for row in rows):
         return [f"On {task} ({place}), all variants score the same: {_interval(scores[best])}."]
     worse = [_other(row, best) for row in rows if row["different"]]
     alike = [row for row in rows if not row["different"]]
     line = f"On {task} ({place}), {best} scores highest: {_interval(scores[best])}."
     if worse:
-        line += f" It is better than {_listed(worse)} (p < 0.05 after Holm's correction)."
+        line += f" It is better than {listed(worse)} (p < 0.05 after Holm's correction)."
     if alike:
-        names = _listed([_other(row, best) for row in alike])
+        names = listed([_other(row, best) for row in alike])
         line += f" No difference from {names} can be detected."
     lines = [line]
     widest = max(alike, key=lambda row: abs(row["difference"]), default=None)
@@ -98,48 +99,39 @@ def _task(spec: Spec, results: dict[str, Any], budget: str, task: str) -> list[s
     return lines
 
 
-def _place(spec: Spec, results: dict[str, Any], budget: str, task: str) -> str:
-    """The metric of a task, and the budget where there are several."""
-    metric = str(results["tasks"][task]["metric"])
-    return f"{metric}, {budget_name(spec, budget)}" if len(results["scores"]) > 1 else metric
-
-
-def _cheapest(spec: Spec, results: dict[str, Any], budget: str) -> str:
+def _cheapest(results: dict[str, Any], budget: str, where: str) -> list[str]:
     """The fastest of the variants that no test can tell from the best one on any task."""
     tasks, variants = results["scores"][budget], results["variants"]
     alike = [name for name in variants if all(name in scores for scores in tasks.values())]
     for task, scores in tasks.items():
-        best = max(scores, key=lambda name: scores[name]["mean"])
-        rows = results["comparisons"][budget][task]
+        best, rows = _best(scores), results["comparisons"][budget][task]
         worse = {_other(row, best) for row in rows if row["different"] and best in row.values()}
         alike = [name for name in alike if name not in worse]
     costs = {name: variants[name].get("flops_per_token") for name in alike}
     known = {name: cost for name, cost in costs.items() if cost is not None}
-    if len(known) < 2 or len(set(known.values())) < 2:
-        return ""
+    if len(set(known.values())) < 2:
+        return []
     least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
-    where = f" with {budget_name(spec, budget)}" if len(results["scores"]) > 1 else ""
-    return (
+    return [
         f"Of the {len(known)} variants that do not differ significantly from the best on any"
         f" task{where}, {least} needs the fewest operations for each token that it reads:"
         f" {known[least] / known[most]:.0%} of those of {most}."
-    )
+    ]
 
 
-def _front(spec: Spec, results: dict[str, Any], budget: str) -> str:
+def _front(results: dict[str, Any], budget: str, where: str) -> list[str]:
     """The variants that no other beats in both score and operations."""
     means, variants = results["mean"][budget], results["variants"]
     known = [name for name in means if variants[name].get("flops_per_token") is not None]
     points = [(variants[name]["flops_per_token"], means[name]["mean"]) for name in known]
     front = [known[place] for place in pareto_front(points)]
     if len(known) < 3 or len(front) < 2:
-        return ""
-    where = f" with {budget_name(spec, budget)}" if len(results["scores"]) > 1 else ""
-    names = _listed([f"{name} ({means[name]['mean']:.4f})" for name in front])
-    return (
+        return []
+    names = listed([f"{name} ({means[name]['mean']:.4f})" for name in front])
+    return [
         f"Mean score against operations for each token{where}: no variant is both cheaper and"
         f" better than {names}."
-    )
+    ]
 
 
 def _needed(
@@ -170,10 +162,8 @@ def _losses(spec: Spec, results: dict[str, Any]) -> list[str]:
         losses: dict[str, dict[str, float]] = {}
         for name, runs in variants.items():
             ends = [run["held_out"][-1] for run in runs if run.get("held_out")]
-            for term in ends[0] if ends else ():
-                if f"{term}_accuracy" in ends[0]:
-                    mean = sum(end[term] for end in ends) / len(ends)
-                    losses.setdefault(term, {})[name] = mean
+            for term in loss_terms(ends[0]) if ends else ():
+                losses.setdefault(term, {})[name] = sum(end[term] for end in ends) / len(ends)
         for term, by_variant in losses.items():
             best = min(by_variant, key=by_variant.__getitem__)
             lines.append(
@@ -183,13 +173,18 @@ def _losses(spec: Spec, results: dict[str, Any]) -> list[str]:
     return lines
 
 
+def loss_terms(losses: dict[str, Any]) -> list[str]:
+    """The loss terms among the numbers of an evaluation."""
+    return [name for name in losses if f"{name}_accuracy" in losses]
+
+
 def _other(row: dict[str, Any], name: str) -> str:
     return str(row["second"] if row["first"] == name else row["first"])
 
 
+def _best(rows: dict[str, Any]) -> str:
+    return max(rows, key=lambda name: rows[name]["mean"])
+
+
 def _interval(row: dict[str, Any]) -> str:
     return f"{row['mean']:.4f} (95% interval {row['low']:.4f} to {row['high']:.4f})"
-
-
-def _listed(names: list[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

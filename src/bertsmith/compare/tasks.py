@@ -76,10 +76,11 @@ def finetune_settings(spec: Spec, name: str, splits: Splits) -> dict[str, Any]:
 
 
 def _files(part: TaskPart, name: str) -> tuple[Dataset[Any], Dataset[Any]]:
-    """What is trained on, and what is scored."""
     if part.data not in BENCHMARKS:
         return _own(part)
-    folder = _folder(part)
+    folder = Path(part.folder) if part.folder else benchmark_folder(part.data, "set folder")
+    if not folder.is_dir():
+        raise BertsmithError(f"{folder}: no such folder")
     if part.data == "glue":
         task = part.name or name
         if task not in GLUE_TASKS:
@@ -95,14 +96,13 @@ def _files(part: TaskPart, name: str) -> tuple[Dataset[Any], Dataset[Any]]:
         if test is None:
             raise BertsmithError(f"{folder}: no file in it is called test, dev or valid")
         return read_data(files["train"], TAGGING.name), read_data(test, TAGGING.name)
-    files = {split: path for (one, split), path in squad_files(folder).items() if one == "1.1"}
-    if "dev" not in files:
+    squad = squad_files(folder)
+    if ("1.1", "dev") not in squad:
         raise BertsmithError(f"{folder}: there is no dev-v1.1.json in it")
-    scored = read_data(files["dev"], ANSWERING.name)
-    if "train" in files:
-        return read_data(files["train"], ANSWERING.name), scored
-    learned, held, _ = split_off(scored, HELD)
-    return learned, held
+    scored = read_data(squad["1.1", "dev"], ANSWERING.name)
+    if ("1.1", "train") in squad:
+        return read_data(squad["1.1", "train"], ANSWERING.name), scored
+    return split_off(scored, HELD)[:2]
 
 
 def _own(part: TaskPart) -> tuple[Dataset[Any], Dataset[Any]]:
@@ -113,20 +113,8 @@ def _own(part: TaskPart) -> tuple[Dataset[Any], Dataset[Any]]:
             f"{part.data}: no such file or folder, and no such benchmark{near}"
             f"; known: {', '.join(BENCHMARKS)}"
         )
-    columns: dict[str, Any] = {"columns": part.columns} if part.columns else {}
-    splits = read_splits(part.data, task=part.kind or None, hold_out=0, **columns)
+    splits = read_splits(
+        part.data, task=part.kind or None, hold_out=0, columns=part.columns or None
+    )
     scored = splits.test or splits.dev
-    if scored is not None:
-        return splits.train, scored
-    learned, held, _ = split_off(splits.train, HELD)
-    return learned, held
-
-
-def _folder(part: TaskPart) -> Path:
-    """The folder of a benchmark: as given, or in the one that the environment names."""
-    if not part.folder:
-        return benchmark_folder(part.data, "set folder")
-    folder = Path(part.folder)
-    if not folder.is_dir():
-        raise BertsmithError(f"{folder}: no such folder")
-    return folder
+    return split_off(splits.train, HELD)[:2] if scored is None else (splits.train, scored)

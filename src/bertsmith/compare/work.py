@@ -1,7 +1,10 @@
 """Running one part: pre-training, a trial of a learning rate, or a final score."""
 
 import json
+import platform
+import re
 import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from shutil import rmtree
@@ -9,17 +12,18 @@ from typing import Any
 
 import torch
 
-from bertsmith.checkpoint import locate, save
+from bertsmith.checkpoint import locate
 from bertsmith.compare.budget import Cost, with_steps
 from bertsmith.compare.parts import PRETRAIN, RATE, ComparisonPart, PartStore, best_rate
 from bertsmith.compare.spec import QUARTERS, Spec
-from bertsmith.compare.tasks import finetune_settings, metric_of, read_task
+from bertsmith.compare.tasks import finetune_settings, read_task
 from bertsmith.corpus import Corpus
 from bertsmith.distilling.static import WIDTH, to_static
 from bertsmith.files import digest
 from bertsmith.finetuning import Splits, finetune
-from bertsmith.finetuning.defaults import stored_settings
+from bertsmith.finetuning.setup import stored_settings
 from bertsmith.finetuning.work import data_sum
+from bertsmith.foreign import read_json
 from bertsmith.infer.opening import open_model
 from bertsmith.store import fingerprint
 from bertsmith.tasks.dataset import Dataset
@@ -58,9 +62,8 @@ class PartRunner:
             recipe["data"] |= {"corpus": self._sum(f"corpus {spec.corpus}"), "workers": 0}
             recipe["train"].pop("device", None)
             return {"kind": "static" if variant.static else "", "recipe": recipe}
-        trained = self.inputs(ComparisonPart(PRETRAIN, part.variant, part.budget, part.seed))
         inputs = {
-            "pretraining": fingerprint([*trained.values()]),
+            "pretraining": fingerprint([*self.inputs(part.trained()).values()]),
             "data": self._sum(f"data {part.task}"),
             "settings": finetune_settings(spec, part.task, self.splits(part.task)),
             "rates": (part.rate,) if part.kind == RATE else spec.finetune.learning_rates,
@@ -114,18 +117,16 @@ class PartRunner:
         else:
             result, measured = self._finetune(part)
         measured["seconds"] = time.perf_counter() - began
-        measured["device"] = device_name(self.spec)
+        measured["device"] = torch.cuda.get_device_name() if on_gpu(self.spec) else cpu_name()
         self.store.write(part, self.inputs(part), result, measured)
         if part.kind == PRETRAIN:  # a run that was killed before this line can be continued
             rmtree(self.store.path / part.key / "checkpoints", ignore_errors=True)
 
     def model(self, part: ComparisonPart) -> str:
         """The directory of the model that a part is about."""
-        trained_model = self.spec.variants[part.variant].model
-        if trained_model:
-            return trained_model
-        trained = ComparisonPart(PRETRAIN, part.variant, part.budget, part.seed)
-        folder = self.store.path / trained.key
+        if model := self.spec.variants[part.variant].model:
+            return model
+        folder = self.store.path / part.trained().key
         return str(folder / ("model" if part.at == 1 else f"model-at-{part.at:g}"))
 
     def _pretrain(self, part: ComparisonPart) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -158,19 +159,15 @@ class PartRunner:
             ],
             "pseudo_perplexity": summary.get("pseudo_perplexity"),
             "unigram_entropy": summary.get("unigram_entropy"),
-            "ledger": json.loads((folder / "ledger.json").read_text("utf-8")),
+            "ledger": read_json(folder / "ledger.json"),
         }
         return result, {"training_seconds": 60 * summary["minutes"]}
 
     def _static(self, part: ComparisonPart, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Static vectors of the model of another variant."""
-        source = ComparisonPart(
-            PRETRAIN, self.spec.variants[part.variant].static, part.budget, part.seed
-        )
+        (source,) = part.needs(self.spec)
         teacher = open_model(self.model(source), device=self.spec.device or None, progress=False)
-        width = min(WIDTH, teacher.vector_width)
-        student, _ = to_static(teacher, width=width)
-        save(folder / "model", student.checkpoint, student.tokenizer, student.sentence)
+        student, _ = to_static(teacher, width=min(WIDTH, teacher.vector_width))
+        student.save(folder / "model")
         trained = self.store.result(source) or {}
         return {"steps": trained.get("steps"), "tokens": trained.get("tokens")}, {}
 
@@ -179,10 +176,9 @@ class PartRunner:
         trial = part.kind == RATE
         rate = part.rate if trial else best_rate(spec, self.store, part)
         settings = finetune_settings(spec, part.task, splits)
-        data = Splits(splits.train, splits.dev, None if trial else splits.test)
         run = finetune(
             self.model(part),
-            data,
+            Splits(splits.train, splits.dev, None if trial else splits.test),
             device=spec.device or None,
             learning_rate=rate,
             seed=part.finetune_seed,
@@ -190,7 +186,7 @@ class PartRunner:
             progress=False,
             **settings,
         ).kept
-        metric = metric_of(spec, part.task, splits)
+        metric = settings["metric"]
         assert run.dev is not None
         result: dict[str, Any] = {"learning_rate": rate, "dev": run.dev.scores.get(metric)}
         if run.test is not None:
@@ -200,7 +196,6 @@ class PartRunner:
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, float]:
-    """The numbers of an evaluation, without its samples of text."""
     return {
         key.removeprefix("held_out_"): value
         for key, value in row.items()
@@ -208,21 +203,16 @@ def _numbers(row: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def device_name(spec: Spec) -> str:
-    """What parts are run on."""
-    if spec.device.startswith("cuda") or (not spec.device and torch.cuda.is_available()):
-        return str(torch.cuda.get_device_name())
-    return cpu_name()
+def on_gpu(spec: Spec) -> bool:
+    """Whether the parts of a comparison run on a GPU."""
+    return spec.device.startswith("cuda") or (not spec.device and torch.cuda.is_available())
 
 
 @cache
 def cpu_name() -> str:
     """The name of this computer's CPU."""
-    import platform
-
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text("utf-8")
+        if match := re.search(r"^model name\s*:\s*(.+?)\s*$", text, re.MULTILINE):
+            return match[1]
+    return platform.processor() or platform.machine()

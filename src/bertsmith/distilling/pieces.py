@@ -15,9 +15,8 @@ BREAK = re.compile(r"\n+|(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")  # lines 
 def pieces_of(text: str, longest: int) -> Iterator[str]:
     """Cut a text into pieces that end with a sentence or a line, if that leaves room.
 
-    Their lengths are drawn from 6 to `longest` words, as many short ones as long ones on a
-    logarithmic scale; a first line of up to 12 words is a title and a piece of its own. The draws
-    depend on the text alone.
+    Their lengths are drawn from 6 to `longest` words on a logarithmic scale, by the text alone; a
+    first line of up to 12 words is a title and a piece of its own.
     """
     draws = Random(zlib.crc32(text.encode("utf-8", "surrogatepass")))
     sentences = [one.split() for one in BREAK.split(text) if one and not one.isspace()]

@@ -23,13 +23,12 @@ from bertsmith.distilling.task import (
 from bertsmith.distilling.vectors import Teachers, VectorDistillation, headless, read_plain
 from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import writing
-from bertsmith.finetuning.defaults import chosen_settings, default_settings, with_metric
-from bertsmith.finetuning.history import TrainingCallback
 from bertsmith.finetuning.plan import TrainingPlan, logs_of
 from bertsmith.finetuning.run import carry_out
 from bertsmith.finetuning.settings import RunSettings, settings_for
-from bertsmith.finetuning.trials import model_sum
-from bertsmith.finetuning.work import PartialFolder, check_out
+from bertsmith.finetuning.setup import chosen_settings, default_settings, with_metric
+from bertsmith.finetuning.tuning import TrainingCallback
+from bertsmith.finetuning.work import PartialFolder, check_out, model_sum
 from bertsmith.folders import reserved
 from bertsmith.infer.loaded import LoadedModel, pick_device, with_changes
 from bertsmith.infer.opening import open_model
@@ -43,7 +42,6 @@ from bertsmith.tasks.splits import Splits
 from bertsmith.tasks.task import Task
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.loggers import LoggerNames
-from bertsmith.train.recipe import Recipe
 
 RATE = 0.01  # learning rate of static vectors that are tuned on text
 
@@ -65,17 +63,14 @@ def distill(
 ) -> DistillationResult:
     """Train a smaller or faster student of a teacher, and measure it beside the teacher.
 
-    `to="static"` computes static vectors, without data or tuned on it. Otherwise the student keeps
-    some `layers` of the teacher (a number, spread evenly, or a list; half by default), or is
-    another model, and learns from the texts in `data`: the teacher's predictions for its task
-    (`learn="task"`, soft targets at a `temperature`; `labels` is the weight of the labels in the
-    file), or its vectors (`learn="vectors"`), together with those of further teachers (`also`) and
-    of `pieces` of the texts. `reading` has options of `open_data`; further
-    arguments are those of `finetuning.RunSettings`.
+    `to="static"` computes static vectors, without data or tuned on it. Otherwise the student, some
+    `layers` of the teacher or another model, learns the teacher's predictions for the texts in
+    `data` (`learn="task"`) or its vectors (`learn="vectors"`). `reading` has options of
+    `open_data`; further arguments are those of `finetuning.RunSettings`.
 
     With a corpus from `prepare`, the student is pre-trained with a `recipe` ("distilbert", "minilm"
-    or a file); `changes` overrides keys of the recipe, and `out` is the folder of the run. `log`
-    names loggers: tensorboard, wandb, mlflow.
+    or a file), of which `changes` overrides keys, and `out` is the folder of the run. `log` names
+    loggers: tensorboard, wandb, mlflow.
     """
     own = picked(DistillationSettings, given)
     logged = {"log": log, "place": logs_of(log, out)}
@@ -84,7 +79,13 @@ def distill(
             raise BertsmithError(
                 f"a recipe needs a corpus that `bertsmith prepare` wrote, and {setting_name('out')}"
             )
-        recipe = _recipe(teacher, data, own, given)
+        scored = own.dev is not None or own.test is not None
+        if given or scored or own.learn is not None:
+            example = setting_name("changes", ["train.steps=100"], "--set train.steps=100")
+            names = ", ".join([*given, *["dev or test"] * scored]) or "learn"
+            raise BertsmithError(f"a recipe sets {names}: change its keys with {example}")
+        kept: Any = {"student": own.student, "layers": own.layers}
+        recipe = taught_recipe(teacher, data, own.recipe, own.changes or (), **kept)
         return distill_text(recipe, Path(out), resume=resume, show=own.show, log=log)
     if own.changes:
         changes = setting_name("changes", option="--set")
@@ -122,25 +123,6 @@ def distill(
         return _run(plan, folder, overwrite, resume)
 
 
-def _recipe(
-    teacher: str | Path, corpus: str | Path, own: DistillationSettings, given: dict[str, Any]
-) -> Recipe:
-    """The recipe of a student that is pre-trained; settings that recipes have are refused."""
-    scored = own.dev is not None or own.test is not None
-    if given or scored or own.learn is not None:
-        example = setting_name("changes", ["train.steps=100"], "--set train.steps=100")
-        names = ", ".join([*given, *["dev or test"] * scored]) or "learn"
-        raise BertsmithError(f"a recipe sets {names}: change its keys with {example}")
-    return taught_recipe(
-        teacher,
-        corpus,
-        own.recipe,
-        own.changes or (),
-        student=own.student,
-        layers=own.layers,
-    )
-
-
 @dataclass(frozen=True)
 class DistillationJob:
     """What is to be distilled and how, with the teacher opened."""
@@ -159,20 +141,11 @@ class DistillationJob:
     def task(self, student: Student, task: Task) -> TrainingPlan:
         """Task distillation: the teacher's predictions for texts are learned."""
         demand_distillable(self.teacher, student, task)
-        own = self.own
-        splits = teacher_splits(
-            self.teacher,
-            task.name,
-            self.data,
-            own.dev,
-            own.test,
-            labels=own.labels > 0,
-            hold_out=own.hold_out,
-            **self.reading,
-        )
-        settings, reasons = chosen_settings(
-            student.start, splits, self.given, examples=len(splits.train)
-        )
+        own, files = self.own, (self.data, self.own.dev, self.own.test)
+        how: Any = {"labels": own.labels > 0, "hold_out": own.hold_out, **self.reading}
+        splits = teacher_splits(self.teacher, task.name, *files, **how)
+        count = len(splits.train)
+        settings, reasons = chosen_settings(student.start, splits, self.given, examples=count)
         distillation = TaskDistillation(
             self.teacher, student, splits, own.temperature, own.labels, pseudo=own.dev is None
         )
@@ -184,10 +157,8 @@ class DistillationJob:
         """Vectors: those that the teacher gives to texts are learned."""
         own = self.own
         train, held = texts or read_plain(self.data, own.pieces, **self.reading)
-        dev, test = (
-            None if one is None else labelled(read_data(one, train.task))
-            for one in (own.dev, own.test)
-        )
+        files = (own.dev, own.test)
+        dev, test = (None if f is None else labelled(read_data(f, train.task)) for f in files)
         splits = Splits(train, dev, test)
         usual = {**default_settings(student.start, self.given), **defaults}
         settings = settings_for(train.task, usual, **self.given)
@@ -225,7 +196,7 @@ class DistillationJob:
             distillation.splits,
             settings,
             learn=distillation.learn,
-            open=lambda training, one: distillation.open(training, one, self.ranks.device),
+            open=lambda training, own: distillation.open(training, own, self.ranks.device),
             ranks=self.ranks,
             watch=self.watch,
             notes=tuple(notes),
@@ -236,12 +207,11 @@ class DistillationJob:
 
     def static(self, out: Path | None, overwrite: bool, resume: bool) -> DistillationResult:
         """Static vectors; with text, they are weighted by its frequencies and tuned on it."""
-        teacher, texts, counts = self.teacher, None, None
-        own = self.own
+        own, teacher, texts, counts = self.own, self.teacher, None, None
         sizes: dict[str, Any] = {"width": own.width or WIDTH, "smoothing": own.smoothing}
         if self.data is not None:
             texts = read_plain(self.data, own.pieces, **self.reading)
-            counts = token_frequencies(teacher, (one.text for one in texts[0].examples))
+            counts = token_frequencies(teacher, (row.text for row in texts[0].examples))
         elif self.given or own.dev is not None or own.test is not None:
             raise BertsmithError("training settings need texts to train on: name a file")
         began = time.perf_counter()
@@ -252,9 +222,10 @@ class DistillationJob:
             def project(vectors: Any) -> Any:  # from the centre of texts, not of single tokens
                 return projection(vectors, vectors.mean(0, dtype="float64"))
 
-            student = Student(
-                self.path, made=lambda: with_changes(vectors, deepcopy(vectors.model))
-            )
+            def copied() -> LoadedModel:
+                return with_changes(vectors, deepcopy(vectors.model))
+
+            student = Student(self.path, made=copied)
             plan = self.vectors(student, project, texts, learning_rate=RATE, layer_decay=1.0)
             return _run(plan, out, overwrite, resume)
         content = {
@@ -277,12 +248,10 @@ class DistillationJob:
 
 
 def _run(plan: TrainingPlan, out: Path | None, overwrite: bool, resume: bool) -> DistillationResult:
-    """Train the student, and write it where it is asked for."""
     result = carry_out(plan, out, overwrite, resume)
     return DistillationResult(result.bert, result.extras["distillation"], out, list(result.notes))
 
 
 def _opened(model: str | Path, ranks: Ranks, dtype: str | None = None) -> LoadedModel:
-    """A teacher, in float32 by default, whose work the processes share."""
     bert = open_model(model, device=ranks.device, dtype=dtype or "float32", progress=False)
     return with_changes(bert, ranks=ranks)

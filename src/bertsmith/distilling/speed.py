@@ -31,11 +31,10 @@ def size_of(bert: LoadedModel, name: str = "") -> dict[str, Any]:
         "family": bert.checkpoint.family.name,
         "layers": len(config.plan),
         "width": config.width,
-        "parameters": sum(one.numel() for one in parameters),
-        "encoder_parameters": sum(
-            one.numel() for one in bert.model.encoder.blocks.parameters()
-        ),  # without embedding tables, which cost no time
-        "bytes": sum(one.numel() * one.element_size() for one in parameters),
+        "parameters": sum(weight.numel() for weight in parameters),
+        # Without embedding tables, which cost no time.
+        "encoder_parameters": sum(w.numel() for w in bert.model.encoder.blocks.parameters()),
+        "bytes": sum(weight.numel() * weight.element_size() for weight in parameters),
     }
 
 
@@ -47,36 +46,36 @@ def compare_speed(
     `use` is what is measured, tokenization included. The median of several rounds counts, in
     which the two take turns.
     """
-    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-    return [_measured(teacher, student, use, list(inputs)[:MOST], one) for one in devices]
-
-
-def _measured(
-    teacher: LoadedModel, student: LoadedModel, use: Use, inputs: list[Any], device: str
-) -> dict[str, Any]:
-    models = [
-        one if one.device.type == device else with_changes(one, deepcopy(one.model).to(device))
-        for one in map(with_changes, (teacher, student))
-    ]
-    rates: list[list[float]] = [[], []]
-    for model in models:
-        use(model, inputs[: 1 + len(inputs) // 8])  # the first pass prepares
-    for _ in range(ROUNDS):
-        for model, own in zip(models, rates, strict=True):
-            began, passes = time.perf_counter(), 0
-            while not passes or time.perf_counter() - began < SECONDS:
-                use(model, inputs)
-                passes += 1
-            own.append(passes * len(inputs) / (time.perf_counter() - began))
-    first, second = (median(own) for own in rates)
-    return {
-        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
-        "threads": torch.get_num_threads() if device == "cpu" else None,
-        "inputs": len(inputs),
-        "teacher_per_second": round(first, 1),
-        "student_per_second": round(second, 1),
-        "ratio": round(second / first, 2),
-    }
+    inputs, results = list(inputs)[:MOST], []
+    for device in ["cpu", *["cuda"] * torch.cuda.is_available()]:
+        models = [
+            bert
+            if bert.device.type == device
+            else with_changes(bert, deepcopy(bert.model).to(device))
+            for bert in map(with_changes, (teacher, student))
+        ]
+        rates: list[list[float]] = [[], []]
+        for model in models:
+            use(model, inputs[: 1 + len(inputs) // 8])  # the first pass prepares
+        for _ in range(ROUNDS):
+            for model, own in zip(models, rates, strict=True):
+                began, passes = time.perf_counter(), 0
+                while not passes or time.perf_counter() - began < SECONDS:
+                    use(model, inputs)
+                    passes += 1
+                own.append(passes * len(inputs) / (time.perf_counter() - began))
+        first, second = map(median, rates)
+        results.append(
+            {
+                "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+                "threads": torch.get_num_threads() if device == "cpu" else None,
+                "inputs": len(inputs),
+                "teacher_per_second": round(first, 1),
+                "student_per_second": round(second, 1),
+                "ratio": round(second / first, 2),
+            }
+        )
+    return results
 
 
 def random_texts(bert: LoadedModel, count: int = MOST, length: int = LENGTH) -> list[str]:

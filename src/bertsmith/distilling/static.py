@@ -70,12 +70,11 @@ def to_static(
     settings = {"model_type": "static", "vocab_size": len(table), "hidden_size": width}
     checkpoint = create({**settings, "pad_token_id": teacher.tokenizer.pad_id or 0}, heads=())
     with torch.no_grad():
-        checkpoint.model.encoder.embedding.token.weight.copy_(torch.from_numpy(table))  # type: ignore[union-attr, operator]
+        checkpoint.model.encoder.table.copy_(torch.from_numpy(table))
     checkpoint = replace(checkpoint, notes={"finetune": dict(FINETUNE)})
     checkpoint.model.to(teacher.device)
     tokenizer = teacher.tokenizer.unmarked(teacher.sentence.lowercase)
-    student = LoadedModel(checkpoint, tokenizer, sentence=Sentence(normalise=True))
-    return student, projection
+    return LoadedModel(checkpoint, tokenizer, sentence=Sentence(normalise=True)), projection
 
 
 def token_vectors(teacher: LoadedModel) -> NDArray[np.float32]:
@@ -109,10 +108,7 @@ def principal_components(vectors: NDArray[Any], width: int) -> Projection:
 def smooth_inverse_frequency(
     tokens: NDArray[Any], frequencies: NDArray[Any] | None, smoothing: float
 ) -> Array:
-    """Weights a / (a + p) of tokens: frequent ones count less (Arora et al. 2017).
-
-    p is the share of a token among all, or by Zipf's law 1 / (rank + 2) over the sum of these.
-    """
+    """Weights a / (a + p) of tokens (Arora et al. 2017); p is by counts, or by Zipf's law."""
     if frequencies is None:
         counts = 1.0 / (np.arange(len(tokens), dtype=np.float64) + 2.0)
     else:

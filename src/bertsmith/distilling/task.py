@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 import torch
+from torch import Tensor
 
+from bertsmith.batch import Batch
 from bertsmith.checkpoint import check_layers, keep_layers, read, read_config, spread_layers
 from bertsmith.distilling.result import rows
-from bertsmith.distilling.soft import SoftTraining, demand_one_output, same_tokens
 from bertsmith.distilling.speed import compare_speed, size_of
 from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.finetuning.result import TrainingRun
 from bertsmith.finetuning.settings import RunSettings
 from bertsmith.finetuning.setup import find_encoder, open_fresh, ready
-from bertsmith.finetuning.trials import model_sum
+from bertsmith.finetuning.work import model_sum
 from bertsmith.infer.loaded import LoadedModel, with_changes
 from bertsmith.infer.opening import open_model
-from bertsmith.model import Config
+from bertsmith.model import Config, Model
+from bertsmith.tasks.classifying import vote
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import Evaluation, compare, evaluate, labelled
+from bertsmith.tasks.labels import texts_of
 from bertsmith.tasks.read import open_data, read_data
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.splits import Splits, split_off
 from bertsmith.tasks.task import Task
-from bertsmith.tasks.training import Training
+from bertsmith.tasks.training import Sample, Targets, Training, TrainingItem, zero_padded
 
 STATIC = setting_name("to", "static")
 Pair = tuple[str, Evaluation, Evaluation]  # of a file: its split, then teacher and student
@@ -35,6 +39,129 @@ NO_DEV = (
     "there is no labelled dev file: scores on dev are the share of the teacher's predictions that"
     " the student repeats"
 )
+
+
+@dataclass(frozen=True)
+class Soft:
+    """A target: that of the labels, and the teacher's outputs for the item's rows."""
+
+    label: Any
+    rows: Tensor  # (windows or tokens, outputs)
+
+
+class SoftTraining(Training):
+    """Learns a teacher's outputs, and with a weight also the labels of the file."""
+
+    learned = 0.0
+
+    def __init__(
+        self, base: Training, teacher: LoadedModel, temperature: float, labels: float
+    ) -> None:
+        super().__init__(base.dataset, base.options)
+        self.base, self.teacher = base, teacher
+        self.temperature, self.label_weight = temperature, labels
+        self.head, self.each_token = base.head, base.each_token  # type: ignore[misc]
+        self.together, self.exact = base.together, base.exact  # type: ignore[misc]
+
+    def config_changes(self) -> dict[str, Any]:
+        """Entries that config.json gets: the names of the teacher's labels."""
+        return self.base.config_changes()
+
+    def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
+        """The samples of the task, each with the outputs of the teacher for it.
+
+        A teacher with the student's tokens reads the very same windows. Otherwise, it reads each
+        text in its own way, which is enough where a text has one output.
+        """
+        samples = self.base.samples(bert, examples)
+        targets: Iterator[Tensor]
+        if same_tokens(self.teacher, bert) and self.teacher.max_length >= bert.max_length:
+            windows = [window for sample in samples for item in sample for window in item.windows]
+            needed = self.teacher.head_pass(str(self.head), windows, tokens=self.each_token)
+            outputs = iter(self.teacher.run(windows, needed.compute))
+
+            def rows_of(item: TrainingItem) -> Tensor:
+                rows = [next(outputs) for _ in item.windows]
+                return torch.cat(rows) if self.each_token else torch.stack(rows)
+
+            targets = (rows_of(item) for sample in samples for item in sample)
+        else:
+            demand_one_output(task_named(self.dataset.task))
+            rows = vote(self.teacher, *texts_of(examples), lambda logits: logits)
+            targets = (
+                torch.tensor([row])
+                for sample, row in zip(samples, rows, strict=True)
+                for _ in sample
+            )
+        return [
+            tuple(replace(item, target=Soft(item.target, next(targets))) for item in sample)
+            for sample in samples
+        ]
+
+    def outputs(self, model: Model, batch: Batch) -> Tensor:
+        """The outputs of the task's head."""
+        return self.base.outputs(model, batch)
+
+    def targets(self, items: Sequence[TrainingItem]) -> Targets:
+        """The targets of the task, and the teacher's outputs."""
+        plain = [replace(item, target=item.target.label) for item in items]
+        return {
+            **self.base.targets(plain),
+            "teacher": torch.cat([item.target.rows for item in items]),
+        }
+
+    def padded(self, targets: Targets, sequences: int, tokens: int) -> Targets:
+        """Fillers have outputs of zero, and no weight."""
+        rest = dict(targets)
+        teacher = zero_padded(rest.pop("teacher"), tokens if self.each_token else sequences)
+        return {**self.base.padded(rest, sequences, tokens), "teacher": teacher}
+
+    def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+        """The divergence from the teacher; with a weight, the loss of the labels."""
+        weight, total = self.label_weight, outputs.new_zeros(())
+        if weight:
+            labels = {name: rows for name, rows in targets.items() if name != "teacher"}
+            total = self.base.loss(outputs, batch, labels) * weight
+        if weight < 1:
+            soft = self.base.soft_loss(outputs, batch, targets, self.temperature)
+            total = total + soft * (1 - weight)
+        return total
+
+    def start_from_used(self, model: Model) -> None:
+        """Make the teacher's head one that can be trained further."""
+        self.base.start_from_used(model)
+
+    @contextmanager
+    def as_used(self, model: Model) -> Iterator[None]:
+        """The model as it will be used."""
+        with self.base.as_used(model):
+            yield
+
+
+# ------------------------------------------------------------------ tokens
+
+
+def same_tokens(first: LoadedModel, second: LoadedModel) -> bool:
+    """Do two models read a text as the same ids?"""
+    one, other = first.tokenizer, second.tokenizer
+    templates = all(one.template(pair) == other.template(pair) for pair in (False, True))
+    pipelines = [
+        (type(backend.model), str(backend.normalizer), str(backend.pre_tokenizer))
+        for backend in (one.backend, other.backend)
+    ]
+    return templates and pipelines[0] == pipelines[1] and one.vocabulary() == other.vocabulary()
+
+
+def demand_one_output(task: Task) -> None:
+    """Refuse a task with outputs for tokens, where teacher and student have other tokens."""
+    if not task.one_output:
+        raise BertsmithError(
+            "teacher and student split texts into different tokens, or read different lengths, and"
+            f" {task.name} is learned token by token: take a student with the teacher's tokenizer"
+        )
+
+
+# ------------------------------------------------------------------ student
 
 
 @dataclass(frozen=True)
@@ -55,11 +182,10 @@ class Student:
         layers: int | Sequence[int] | None,
     ) -> Student:
         """The student that a person asks for; by default half of the teacher's layers."""
-        if model is None:
-            return cls(path, None, chosen_layers(teacher.checkpoint.config, layers))
-        if layers is None:
+        if model is not None and layers is None:
             return cls(path, model)
-        return cls(path, model, chosen_layers(read_config(find_encoder(model)[0]), layers))
+        config = teacher.checkpoint.config if model is None else read_config(find_encoder(model)[0])
+        return cls(path, model, chosen_layers(config, layers))
 
     @property
     def start(self) -> str | Path:
@@ -229,15 +355,15 @@ def teacher_splits(
     own = len(train.gold()) if labels else 0
     train = answered(teacher, train)
     notes = [f"{len(train) - own:,} examples labelled by the teacher"] if own < len(train) else []
-    files = [None if one is None else read_data(one, task, **options) for one in (dev, test)]
-    for one in filter(None, files):
-        labelled(one)  # an error where there are no labels to score on
-    for one in filter(None, (train if labels else None, *files)):
-        demand_known(teacher, one)
-    if files[0] is None and hold_out:
-        train, held, how = split_off(train, hold_out)
-        return Splits(train, held, files[1], [*notes, how])
-    return Splits(train, files[0], files[1], notes)
+    dev, test = (None if f is None else read_data(f, task, **options) for f in (dev, test))
+    for dataset in filter(None, (dev, test)):
+        labelled(dataset)  # an error where there are no labels to score on
+    for dataset in filter(None, (train if labels else None, dev, test)):
+        demand_known(teacher, dataset)
+    if dev is None and hold_out:
+        train, dev, how = split_off(train, hold_out)
+        notes.append(how)
+    return Splits(train, dev, test, notes)
 
 
 def read_inputs(data: Any, task: str, labels: bool, **options: Any) -> Dataset[Any]:
@@ -245,26 +371,20 @@ def read_inputs(data: Any, task: str, labels: bool, **options: Any) -> Dataset[A
     if labels:
         return read_data(data, task, **options)
     source = open_data(data, task, **options)
-    examples = [one for part in source.portions() for one in part.examples if one is not None]
-    return Dataset(
-        source.path,
-        task,
-        examples,
-        dict(source.columns),
-        ledger=source.ledger,
-        unused=source.unused,
-    )
+    rows = [row for portion in source.portions() for row in portion.examples if row is not None]
+    about: Any = {"ledger": source.ledger, "unused": source.unused}
+    return Dataset(source.path, task, rows, dict(source.columns), **about)
 
 
 def answered(teacher: LoadedModel, dataset: Dataset[Any]) -> Dataset[Any]:
     """The same examples, those without a label with the teacher's prediction."""
     task, names = task_named(dataset.task), tuple(teacher.checkpoint.labels)
     task.demand_kind(dataset.examples[0])
-    missing = [one for one in dataset.examples if not task.carries_label(one)]
+    missing = [row for row in dataset.examples if not task.carries_label(row)]
     predicted = iter(task.labelled_by(teacher, missing) if missing else [])
     return replace(
         dataset,
-        examples=[one if task.carries_label(one) else next(predicted) for one in dataset.examples],
+        examples=[row if task.carries_label(row) else next(predicted) for row in dataset.examples],
         scheme=dataset.scheme or task.scheme(names),
         known_labels=names if task.names_labels else (),
     )
@@ -287,6 +407,6 @@ def demand_distillable(teacher: LoadedModel, student: Student, task: Task) -> No
     """Refuse a teacher without a task head, and a student with other tokens where they matter."""
     if task.head is None:
         raise BertsmithError(f"the teacher has no task head: distil its vectors, or {STATIC}")
-    if student.model is not None:
-        if not same_tokens(teacher, open_model(student.model, progress=False)):
-            demand_one_output(task)
+    model = student.model
+    if model is not None and not same_tokens(teacher, open_model(model, progress=False)):
+        demand_one_output(task)

@@ -6,6 +6,7 @@ import hashlib
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,7 +27,7 @@ from bertsmith.examples.draw import shuffled
 from bertsmith.files import atomic
 from bertsmith.finetuning.result import TrainingRun
 from bertsmith.finetuning.settings import RunSettings
-from bertsmith.finetuning.trials import model_sum
+from bertsmith.finetuning.work import model_sum
 from bertsmith.infer.loaded import LoadedModel, with_changes
 from bertsmith.infer.windows import Window
 from bertsmith.metrics import spearman
@@ -50,9 +51,8 @@ Project = Callable[[Vectors], Vectors]
 class Teachers:
     """One or more sentence encoders, whose vectors of a text are one vector.
 
-    Those of several are of length 1 each; "join" puts them end to end, "average" adds them. `cache`
-    is a folder that keeps the vectors, for a run that is continued and for other runs on the same
-    texts.
+    Vectors of several have length 1 each; "join" puts them end to end, "average" adds them. `cache`
+    is a folder that keeps them for other runs on the same texts.
     """
 
     models: tuple[LoadedModel, ...]
@@ -122,12 +122,11 @@ class TeacherVectors(VectorTraining):
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """An item for each text; its target is the row of the teachers' vector."""
-        self.sentence, texts = bert.sentence, [one.text for one in examples]
+        self.sentence, texts = bert.sentence, [example.text for example in examples]
         self.goals = self._goals(bert, texts)
         how = bert.windower(overlap=0, limit=bert.sentence.max_length)
-        prepared = [bert.sentence.prepared(text) for text in texts]
         windows: list[list[Window]] = [[] for _ in texts]
-        for window in bert.windows(prepared, how=how):
+        for window in bert.windows([bert.sentence.prepared(text) for text in texts], how=how):
             # Arrays of numbers, which are copied at once into a batch.
             ids, segments = array("q", window.ids), array("q", window.segments)
             copy = Window(0, ids, segments, window.tokens, window.first)
@@ -197,15 +196,14 @@ class VectorDistillation(Distillation):
             raise BertsmithError(f"the student (width {width}) is wider than its teacher ({most})")
         if width != student.vector_width:
             if settings.parallel == "fsdp":
-                raise BertsmithError(
-                    f"vectors of another width need {setting_name('parallel', 'ddp')}"
-                )
+                ddp = setting_name("parallel", "ddp")
+                raise BertsmithError(f"vectors of another width need {ddp}")
             add_projection(student, width, settings.seed)
         return student
 
     def alone(self) -> Self:
         """The same for the one process that compares teachers and student."""
-        models = tuple(with_changes(one) for one in self.teachers.models)
+        models = tuple(map(with_changes, self.teachers.models))
         return replace(self, teacher=models[0], teachers=replace(self.teachers, models=models))
 
     def same(self) -> dict[str, Any]:
@@ -258,10 +256,7 @@ def settle_projection(student: LoadedModel) -> None:
 
 
 def agreement(teachers: Teachers, student: LoadedModel, texts: Sequence[str]) -> dict[str, Any]:
-    """How alike teachers and student see texts: the rank correlation of cosines of random pairs.
-
-    Models of the same width also have the mean cosine of their two vectors of a text.
-    """
+    """The rank correlation of cosines of random pairs; for equal widths also the mean cosine."""
     first, second = teachers.vectors(texts, True), embed(student, texts, normalise=True)
     order = shuffled(np.arange(len(texts)), len(texts), 0, "pairs")
     cosines = [np.einsum("nd,nd->n", one, one[order]) for one in (first, second)]
@@ -282,24 +277,20 @@ def headless(bert: LoadedModel) -> LoadedModel:
 def read_plain(
     data: Any, pieces: int | None = None, **options: Any
 ) -> tuple[Dataset[Any], list[str]]:
-    """Texts to learn from, each once, and those that are held out to measure the agreement on.
-
-    With `pieces`, every text is cut into pieces of up to so many words.
-    """
+    """Texts, or `pieces` of so many words, each once; some are held out to measure agreement."""
     if pieces is not None:
         pieces = whole_number(pieces, "pieces", 1)
     source = open_data(data, "text", **options)
     places: dict[str, Any] = {}
-    for portion in source.portions():
-        for one in portion.examples:
-            if one is not None and one.text.strip():
-                for text in pieces_of(one.text, pieces) if pieces else (one.text,):
-                    places.setdefault(text, one.where)
-    examples = [Scored(text, None, 0.0, where) for text, where in places.items()]
-    order = shuffled(np.arange(len(examples)), len(examples), 0, "held out")
-    held = set(order[: min(MOST_HELD, int(len(examples) * SHARE))].tolist())
-    rest = [one for number, one in enumerate(examples) if number not in held]
+    for row in chain.from_iterable(portion.examples for portion in source.portions()):
+        if row is not None and row.text.strip():
+            for text in pieces_of(row.text, pieces) if pieces else (row.text,):
+                places.setdefault(text, row.where)
+    texts = list(places)
+    order = shuffled(np.arange(len(texts)), len(texts), 0, "held out").tolist()
+    count = min(MOST_HELD, int(len(texts) * SHARE))
+    held, rest = ([texts[n] for n in sorted(part)] for part in (order[:count], order[count:]))
     if not rest:
         raise BertsmithError(f"{source.path}: contains no texts")
-    dataset: Dataset[Any] = Dataset(source.path, TASK.name, rest, ledger=source.ledger)
-    return dataset, [examples[number].text for number in sorted(held)]
+    examples = [Scored(text, None, 0.0, places[text]) for text in rest]
+    return Dataset(source.path, TASK.name, examples, ledger=source.ledger), held

@@ -23,12 +23,12 @@ from torch import Tensor
 from bertsmith.batch import Batch
 from bertsmith.checkpoint import locate, read_sentence
 from bertsmith.errors import BertsmithError
+from bertsmith.files import finite
 from bertsmith.finetuning.frozen import FastLearner, FrozenEncoder, StoredVectors, last_inputs
-from bertsmith.finetuning.history import History, SilentCallback
 from bertsmith.finetuning.plan import TrainingPlan
 from bertsmith.finetuning.result import TrainingRun
 from bertsmith.finetuning.settings import RunSettings, rate_for
-from bertsmith.finetuning.tuning import Tuning
+from bertsmith.finetuning.tuning import History, SilentCallback, Tuning
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.intervals import drawn_weights
 from bertsmith.metrics.labels import Weights
@@ -36,7 +36,7 @@ from bertsmith.model import Model
 from bertsmith.reports.baseline import NAME as WORDS
 from bertsmith.reports.baseline import VECTORS, fitted_words
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.evaluate import Evaluation, evaluate, labelled, scored
+from bertsmith.tasks.evaluate import evaluate, labelled, scored
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.splits import fold_numbers, folds_of
 from bertsmith.tasks.task import Prediction
@@ -151,10 +151,7 @@ class ModelSelection:
         return self.end - monotonic()
 
     def run(self, first: Callable[[Chosen], Any]) -> Chosen:
-        """Try all candidates; return the best, fitted to all examples.
-
-        `first` gets the first model that can be used, long before the comparison ends.
-        """
+        """Return the best candidate, fitted to all examples; `first` gets the first usable one."""
         if max(self.folds) == 0:
             raise BertsmithError(f"{self.data.path}: too few rows to compare by cross-validation")
         model = str(self.plan.model)
@@ -167,7 +164,7 @@ class ModelSelection:
             if not base and self.done[0].predictions:
                 first(self._fitted(self.done[0]))
         # The encoder whose vectors are better is trained; of equals the one that was named.
-        base = max(reversed(self.done), key=lambda one: one.estimate)
+        base = max(reversed(self.done), key=lambda candidate: candidate.estimate)
         if self.task.baseline == "words":
             self._try(Candidate(WORDS, self._words, "", self.done[0], writable=False))
         ways = {"all weights": self._all_weights}
@@ -176,23 +173,21 @@ class ModelSelection:
             ways = {"contrastive training": self._contrastive} | ({} if few else ways)
         for name, train in ways.items():
             self._try(Candidate(f"{name} of {base.model}", train, base.model, base, TRAINED, True))
-        writable = [one for one in self.done if one.writable and one.predictions]
-        return self._fitted(max(writable, key=lambda one: one.estimate))  # of equals the quickest
+        writable = [way for way in self.done if way.writable and way.predictions]
+        return self._fitted(max(writable, key=lambda way: way.estimate))  # of equals the quickest
 
     @property
     def _contrasts(self) -> bool:
-        """Does every text have one label, so that vectors of a label can be drawn together?"""
+        """Whether every text has one label, so that vectors of a label can be drawn together."""
         return self.task.names_labels and self.task.exclusive and self.task.one_output
 
     def _fitted(self, best: Candidate) -> Chosen:
-        """A candidate fitted to all examples."""
         self.plan.say(f"auto: fitting {best.name} to all {len(self.data):,} examples")
         return self._result(best, best.fit(best, self.data, math.inf))
 
     # ------------------------------------------------------------------ candidates
 
     def _encoder(self, model: str) -> FrozenEncoder:
-        """A fresh encoder of a model; what it learns is not shared."""
         settings, ranks = self.plan.settings, self.plan.ranks
         return FrozenEncoder(
             model, self.task.name, device=ranks.device, max_length=settings.max_length
@@ -255,7 +250,7 @@ class ModelSelection:
         bert.model.encoder.norm.requires_grad_(True)
         samples = training.samples(bert, training.dataset.examples)
         if own.settings is None:
-            before = {name: one.clone() for name, one in bert.model.state_dict().items()}
+            before = {name: value.clone() for name, value in bert.model.state_dict().items()}
             limit = Limit(seconds, PROBE)
             with suppress(OutOfTime):
                 Tuning(bert, training, samples, settings, None, limit).run()
@@ -279,8 +274,7 @@ class ModelSelection:
             allowed = self.left / 2 if self.done else math.inf
             if candidate.slow:
                 allowed = self.left * SPARE / (1 + count / (count - 1))
-                before = (monotonic() - began) / max(fold, 1) if fold else 0.0
-                if allowed <= before:
+                if allowed <= ((monotonic() - began) / fold if fold else 0.0):
                     break
             try:
                 learner = candidate.fit(candidate, rest, allowed)
@@ -295,36 +289,39 @@ class ModelSelection:
             examples = [self.data.examples[place] for place in held]
             candidate.predictions |= zip(held, learner.predictions(examples), strict=True)
         candidate.seconds = monotonic() - began
+        result = candidate.note
         if candidate.predictions:
             candidate.note = f"{self.metric} has no value for its predictions"
             candidate.score = self._scorer(candidate, candidate.predictions)(None)
             candidate.estimate = self._estimate(candidate)
             rows = f"{len(candidate.predictions):,} held-out examples"
-            note = f"{self.metric} {candidate.score:.4f} on {rows}, {candidate.seconds:.0f} s"
-        self.plan.say(
-            f"auto: {candidate.name}: {note if candidate.predictions else candidate.note}"
-        )
+            result = f"{self.metric} {candidate.score:.4f} on {rows}, {candidate.seconds:.0f} s"
+        self.plan.say(f"auto: {candidate.name}: {result}")
         self.done.append(candidate)
 
     def _scorer(
         self, candidate: Candidate, numbers: Iterable[int]
     ) -> Callable[[Weights | None], float]:
         """The main score of predictions for some examples, by how often each counts."""
-        chosen = sorted(numbers)
-        dataset = replace(self.data, examples=[self.data.examples[n] for n in chosen])
-        scorer = self.task.scorer(dataset, [candidate.predictions[n] for n in chosen])
+        dataset, predictions = self._held_out(candidate, numbers)
+        scorer = self.task.scorer(dataset, predictions)
 
         def score(weights: Weights | None) -> float:
             value = scorer(weights).get(self.metric, math.nan)
-            return -math.inf if value != value else value
+            return -math.inf if math.isnan(value) else value
 
         return score
 
-    def _estimate(self, candidate: Candidate) -> float:
-        """The score of the base and a gain: a mean of the expected and the measured one.
+    def _held_out(
+        self, candidate: Candidate, numbers: Iterable[int]
+    ) -> tuple[Dataset[Any], list[Prediction]]:
+        """Some examples in their order, with a candidate's predictions for them."""
+        chosen = sorted(numbers)
+        examples = [self.data.examples[number] for number in chosen]
+        return replace(self.data, examples=examples), [candidate.predictions[n] for n in chosen]
 
-        On a few examples the measured gain is mostly noise, so that the expectation decides.
-        """
+    def _estimate(self, candidate: Candidate) -> float:
+        """The base's score plus a weighted mean of the expected gain and the measured one."""
         base, (expected, deviation) = candidate.base, candidate.gain
         if base is None or not base.predictions:
             return candidate.score
@@ -344,65 +341,66 @@ class ModelSelection:
     # ------------------------------------------------------------------ result
 
     def _result(self, best: Candidate, learner: FastLearner) -> Chosen:
-        """The chosen model as a run, and what it was compared with."""
         bert, splits = learner.bert, self.plan.splits
-        numbers = sorted(best.predictions)
-        held = replace(self.data, examples=[self.data.examples[n] for n in numbers])
-        crossed = scored(bert, held, [best.predictions[n] for n in numbers])
-        dev: Evaluation = crossed if splits.dev is None else evaluate(bert, splits.dev)
+        if splits.dev is None:
+            dev = scored(bert, *self._held_out(best, best.predictions))
+        else:
+            dev = evaluate(bert, splits.dev)
         test = None if splits.test is None else evaluate(bert, splits.test)
         scores = {"dev": dev.scores, "test": None if test is None else test.scores}
         seconds = monotonic() - self.began
         history = History(examples=len(self.data), seconds=seconds)
         settings = best.settings or self.plan.settings.changed(epochs=1, keep="last")
         run = TrainingRun(settings, history, scores, bert, dev, test)
+        candidates = [
+            {
+                "name": candidate.name,
+                "score": finite(candidate.score),
+                "estimate": finite(candidate.estimate),
+                "examples": len(candidate.predictions),
+                "seconds": round(candidate.seconds, 1),
+                "note": "" if math.isfinite(candidate.score) else candidate.note,
+            }
+            for candidate in sorted(self.done, key=lambda candidate: -candidate.estimate)
+        ]
         content = {
             "chosen": best.name,
             "metric": self.metric,
             "folds": max(self.folds) + 1,
             "cross_validated": splits.dev is None,
             "seconds": round(seconds, 1),
-            "candidates": [
-                {
-                    "name": one.name,
-                    "score": one.score if math.isfinite(one.score) else None,
-                    "estimate": one.estimate if math.isfinite(one.estimate) else None,
-                    "examples": len(one.predictions),
-                    "seconds": round(one.seconds, 1),
-                    "note": "" if math.isfinite(one.score) else one.note,
-                }
-                for one in sorted(self.done, key=lambda one: -one.estimate)
-            ],
+            "candidates": candidates,
         }
         return run, content
 
 
 def auto_notes(content: dict[str, Any]) -> list[str]:
     """Why a way to learn was chosen, in words."""
-    shown = [one for one in content["candidates"] if one["score"] is not None]
-    score = next((one["score"] for one in shown if one["name"] == content["chosen"]), math.inf)
-    rows = ", ".join(f"{one['name']} {one['score']:.4f}" for one in shown)
+    shown = [way for way in content["candidates"] if way["score"] is not None]
+    score = next((way["score"] for way in shown if way["name"] == content["chosen"]), math.inf)
+
+    def listed(key: str) -> str:
+        return ", ".join(f"{way['name']} {way[key]:.4f}" for way in shown)
+
     notes = [
         f"auto: chose {content['chosen']} by {content['metric']} in {content['folds']}-fold"
-        f" cross-validation: {rows}"
+        f" cross-validation: {listed('score')}"
     ]
-    if any(one["score"] > score for one in shown if one["name"] != WORDS):
+    if any(way["score"] > score for way in shown if way["name"] != WORDS):
         notes.append(
             "auto: on so few rows measured differences are mostly chance, and are weighed with what"
-            f" each way usually adds; expected {content['metric']}: "
-            + ", ".join(f"{one['name']} {one['estimate']:.4f}" for one in shown)
+            f" each way usually adds; expected {content['metric']}: {listed('estimate')}"
         )
     if shown and shown[0]["name"] == WORDS:
         notes.append(
             f"auto: {WORDS} is better than all of them, and cannot be written as a model directory:"
             " use this simpler model, with scikit-learn, or label more rows"
         )
-    few = [one for one in shown if one["examples"] < max(two["examples"] for two in shown)]
-    if few:
-        names = ", ".join(one["name"] for one in few)
-        notes.append(f"auto: for lack of time not on all folds, and compared on theirs: {names}")
-    if late := [one for one in content["candidates"] if one["score"] is None]:
-        notes += [f"auto: not compared: {one['name']} ({one['note']})" for one in late]
+    most = max((way["examples"] for way in shown), default=0)
+    if few := ", ".join(way["name"] for way in shown if way["examples"] < most):
+        notes.append(f"auto: for lack of time not on all folds, and compared on theirs: {few}")
+    late = [way for way in content["candidates"] if way["score"] is None]
+    notes += [f"auto: not compared: {way['name']} ({way['note']})" for way in late]
     if content["cross_validated"]:
         notes.append(
             "the dev scores are those of cross-validation; the model was then fitted to all rows."

@@ -35,9 +35,9 @@ class WeightSnapshots:
 
     def add(self, number: int, model: nn.Module) -> None:
         """Store a copy of the trained weights."""
-        trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if self.stored is None:
-            self.held[number] = {name: one.detach().cpu().clone() for name, one in trained.items()}
+            self.held[number] = {name: p.detach().cpu().clone() for name, p in trained.items()}
             for old in sorted(self.held)[: -self.most]:
                 del self.held[old]
             return
@@ -82,7 +82,7 @@ def averaged(
     }
     if len(members) < 2 or run.dev is None:  # it ended early
         return run, content
-    before = {name: one.detach().clone() for name, one in model.named_parameters()}
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     tried: dict[tuple[int, ...], Evaluation] = {}
 
     def value(numbers: Sequence[int]) -> float:
@@ -138,7 +138,6 @@ def assign(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 
 def _compared(single: Evaluation, average: Evaluation, metric: str) -> dict[str, float] | None:
-    """A paired bootstrap of the average and the best run."""
     try:
         return asdict(compare(single, average, metric))
     except BertsmithError:  # too few examples for any draw to have a score

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import partial
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from bertsmith.batch import Batch, Layout
+from bertsmith.batch import Batch, Groups, Layout, end_to_end
 from bertsmith.examples.division import balance, divide
 from bertsmith.examples.draw import shuffled
 from bertsmith.examples.example import StepPlan
 from bertsmith.finetuning.settings import RunSettings
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import grouped
+from bertsmith.model import Model
 from bertsmith.tasks.training import Sample, Targets, Training, TrainingItem
 from bertsmith.train.captured import Inputs
+from bertsmith.train.compiling import reads_boundaries
+from bertsmith.train.distributed import GatherRows
 
 AHEAD = 64  # batches that are tried for a sample, one of whose texts a batch has already
 
@@ -32,13 +40,12 @@ class TaskBatch:
     weight: float | Tensor
     tokens: int
     rows: int = 0  # outputs that have targets, if not all have
-    # Where all items of a step learn together on several ranks: the outputs of each, and the rank.
-    shares: tuple[int, ...] = ()
+    outputs_of_ranks: tuple[int, ...] = ()  # their numbers, where all items learn together
     rank: int = 0
 
     def to(self, device: torch.device) -> TaskBatch:
         """The same on another device."""
-        targets = {n: x.to(device, non_blocking=True) for n, x in self.targets.items()}
+        targets = {name: x.to(device, non_blocking=True) for name, x in self.targets.items()}
         return replace(self, batch=self.batch.to(device), targets=targets)
 
     def pinned(self) -> TaskBatch:
@@ -68,10 +75,7 @@ class PlannedBatch:
 
 
 class Epochs:
-    """Every sample once an epoch, in an order that is a function of the seed.
-
-    `captured` makes the tensors of a step that is replayed as a CUDA graph.
-    """
+    """Every sample once an epoch, in an order that is a function of the seed."""
 
     def __init__(
         self,
@@ -138,20 +142,16 @@ class Epochs:
         if self.captured is not None:
             return PaddedBatch(self.captured(items, weight), tokens)
         batch = batch_of(items)
-        shares = tuple(sum(len(item.windows) for item in group) for group in planned.groups)
-        if planned.groups:
-            items = [item for group in planned.groups for item in group]
-        targets = self.training.targets(items)
-        return TaskBatch(batch, targets, weight, tokens, shares=shares, rank=planned.rank)
+        counts = tuple(sum(len(item.windows) for item in group) for group in planned.groups)
+        targets = self.training.targets(list(chain.from_iterable(planned.groups)) or items)
+        ranks: Any = {"outputs_of_ranks": counts, "rank": planned.rank}
+        return TaskBatch(batch, targets, weight, tokens, **ranks)
 
 
 def shuffled_batches(
     training: Training, samples: Sequence[Sample], settings: RunSettings, name: str, epoch: int
 ) -> list[list[Sample]]:
-    """The samples of one epoch in a random order, which is a function of the seed.
-
-    Samples that share a key are put in different batches, where one of the next has room.
-    """
+    """The samples of an epoch, shuffled by the seed, if possible no shared keys in a batch."""
     order = shuffled(np.arange(len(samples)), len(samples), settings.seed, name, epoch)
     size = settings.batch_size
     batches: list[list[Sample]] = [[] for _ in range(-(-len(samples) // size))]
@@ -193,12 +193,12 @@ def batch_of(items: Sequence[TrainingItem]) -> Batch:
 
 def passes_of(batch: Batch, budget: int) -> Iterator[Batch]:
     """The sequences of a batch in batches of at most `budget` tokens, in the same order."""
-    row = 0
+    start = 0
     for lengths in grouped(batch.layout.lengths, int, budget):
-        end = row + sum(lengths)
-        part = Layout.of(lengths).to(batch.ids.device)
-        yield Batch(batch.ids[row:end], batch.segments[row:end], part)
-        row = end
+        rows = slice(start, start + sum(lengths))
+        layout = Layout.of(lengths).to(batch.ids.device)
+        yield Batch(batch.ids[rows], batch.segments[rows], layout)
+        start = rows.stop
 
 
 def padded_lengths(lengths: Sequence[int], longest: int, exact: bool = False) -> list[int]:
@@ -219,10 +219,7 @@ def padded_lengths(lengths: Sequence[int], longest: int, exact: bool = False) ->
 
 
 def filled(batch: Batch, step: int) -> Batch:
-    """The same batch, with filler sequences behind it up to a multiple of `step` tokens.
-
-    They are no longer than those before them: position tables end somewhere.
-    """
+    """The batch with short filler sequences behind it, up to a multiple of `step` tokens."""
     spare = -batch.layout.total % step
     if not spare:
         return batch
@@ -233,3 +230,105 @@ def filled(batch: Batch, step: int) -> Batch:
         torch.cat([batch.segments, batch.segments.new_zeros(spare)]),
         Layout.of([*batch.layout.lengths, *more]).to(batch.ids.device),
     )
+
+
+# ------------------------------------------------------------------ from a batch to its loss
+
+
+SHORT = 128  # tokens
+SHORTEST = 64  # the least bound on lengths that graphs are captured for
+
+
+class TaskLoss(nn.Module):
+    """A model with the loss of its task.
+
+    Batches are filled up to a multiple of `step` tokens, for kernels that want few sizes. Batches
+    of more than `cached` tokens pass in parts (0: never). The gradients of a loss over all outputs
+    are cached (GradCache, Gao et al. 2021): a first pass computes the outputs without a graph; in
+    the backward pass each part is computed again, so that only one graph is in memory.
+    """
+
+    objectives = ()
+
+    def __init__(self, model: Model, training: Training, step: int = 1, cached: int = 0) -> None:
+        super().__init__()
+        self.model, self.training_task, self.step, self.cached = model, training, step, cached
+        self.leaves_unused = training.head is None  # such as a pooler
+
+    def counts(self, example: TaskBatch) -> Counter[str]:
+        """Nothing: batches have the weight of their step."""
+        return Counter()
+
+    def forward(
+        self, example: TaskBatch, counts: Mapping[str, float]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The sum of losses over the weight of all items of a step, computed in float32."""
+        batch, task = example.batch, self.training_task
+        self.model.use_kernel(_kernel(batch))
+        if 0 < self.cached < batch.layout.total:
+            passes = passes_of(batch, self.cached)
+            outputs = torch.cat([checkpoint(self._pass, p, use_reentrant=False) for p in passes])
+        else:
+            outputs = self._pass(batch)
+        outputs, counts_of = outputs[: example.rows or len(outputs)], example.outputs_of_ranks
+        if counts_of:
+            own = outputs[: counts_of[example.rank]]
+            outputs = GatherRows.apply(own, counts_of, example.rank)  # type: ignore[no-untyped-call]
+        ranks = len(counts_of) or 1
+        return task.loss(outputs, batch, example.targets) / (example.weight * ranks), {}
+
+    def _pass(self, batch: Batch) -> Tensor:
+        """The outputs of a batch in float32, without those of filler sequences."""
+        task = self.training_task
+        real = batch.layout.total if task.each_token else len(batch.layout.lengths)
+        return task.outputs(self.model, filled(batch, self.step))[:real].float()
+
+
+def _kernel(batch: Batch) -> str | None:
+    """On a CPU short sequences are padded a little: few large calls are faster than many small."""
+    short = batch.layout.longest <= SHORT and batch.ids.device.type == "cpu"
+    return "grouped" if short or batch.layout.padded is not None else None
+
+
+class PaddedInputs:
+    """Batches as tensors of few sizes, padded with sequences of no weight, for replayed steps.
+
+    Kernels that need lengths on the host get a grid whose size does not depend on them.
+    """
+
+    def __init__(self, bert: LoadedModel, training: Training, half: bool) -> None:
+        self.bert, self.training = bert, training
+        self.gridded = not reads_boundaries(bert.model, half)
+
+    def __call__(self, items: Sequence[TrainingItem], weight: float) -> Inputs:
+        """The tensors of a pass."""
+        windows = [window for item in items for window in item.windows]
+        lengths = [len(window.ids) for window in windows]
+        exact = self.training.exact
+        bound = max(SHORTEST, 1 << (max(lengths) - 1).bit_length())
+        bound = min(bound, self.bert.max_length)
+        more = padded_lengths(lengths, bound, exact)
+        layout = Layout.of([*lengths, *more], most=bound)
+        ids = end_to_end((window.ids for window in windows), sum(more))
+        marks = end_to_end((window.segments for window in windows), sum(more))
+        targets, rows = self.training.targets(items), len(lengths) if exact else 0
+        if not exact:
+            targets = self.training.padded(targets, len(layout.lengths), layout.total)
+        tensors = [ids, marks, layout.boundaries, layout.ends, layout.positions]
+        tensors += [torch.tensor(weight), *targets.values()]
+        if self.gridded:
+            (seen,), picked, places = layout.grid
+            tensors += [seen, picked, places]
+        build = partial(_built, layout.lengths, layout.most, tuple(targets), rows)
+        return Inputs(tensors, build, (layout.most, tuple(targets), rows))
+
+
+def _built(
+    lengths: tuple[int, ...], most: int, names: tuple[str, ...], rows: int, tensors: list[Tensor]
+) -> tuple[Any, ...]:
+    ids, marks, boundaries, ends, positions, weight, *rest = tensors
+    values, grid = rest[: len(names)], rest[len(names) :]
+    padded = Groups(grid[:1], *grid[1:]) if grid else None
+    layout = Layout(boundaries, ends, positions, lengths, most, padded)
+    targets = dict(zip(names, values, strict=True))
+    return TaskBatch(Batch(ids, marks, layout), targets, weight, sum(lengths), rows), {}

@@ -60,16 +60,13 @@ class CalibrationOptions:
 def reserved_rows(
     splits: Splits, options: CalibrationOptions
 ) -> tuple[Splits, CalibrationOptions | None]:
-    """Check the options, and keep half of the dev data apart if they ask for guarantees.
-
-    Those rows choose no epoch, temperature or threshold, so that guarantees hold on new data.
-    """
+    """Check the options; half of the dev data is kept for guarantees and chooses nothing else."""
     if options == CalibrationOptions():
         return splits, None
     task = task_named(splits.train.task)
     check_guarantee(task, options)
     if options.scale and not (task.exclusive or task.several):
-        names = ", ".join(one.name for one in TASKS.values() if one.exclusive or one.several)
+        names = ", ".join(t.name for t in TASKS.values() if t.exclusive or t.several)
         raise BertsmithError(f"calibration is for {names}, not for {task.name}")
     if splits.dev is None:
         raise BertsmithError("calibration needs a dev file or held-out examples")
@@ -84,12 +81,13 @@ def reserved_rows(
 def check_guarantee(task: Task, options: CalibrationOptions) -> None:
     """Refuse guarantees that cannot be given for the predictions of a task."""
     abstain, coverage = options.abstain, options.coverage
-    sets = [one.name for one in TASKS.values() if one.conformal]
-    labels = [one.name for one in TASKS.values() if one.exclusive]
-    if abstain is not None and task.name not in labels:
-        raise BertsmithError(f"abstention is for {', '.join(labels)}, not for {task.name}")
-    if coverage is not None and task.name not in sets:
-        raise BertsmithError(f"coverage is for {', '.join(sets)}, not for {task.name}")
+    for trait, what, value in (
+        ("exclusive", "abstention", abstain),
+        ("conformal", "coverage", coverage),
+    ):
+        if value is not None and not getattr(task, trait):
+            names = ", ".join(t.name for t in TASKS.values() if getattr(t, trait))
+            raise BertsmithError(f"{what} is for {names}, not for {task.name}")
     if abstain is not None and not 0 < abstain < 1:
         raise BertsmithError(f"abstain must be an accuracy between 0 and 1, not {abstain}")
     if coverage is not None:
@@ -112,33 +110,28 @@ def check_rows(held: Dataset[Any], options: CalibrationOptions) -> None:
 
 
 def guarantee(bert: LoadedModel, held: Evaluation, options: CalibrationOptions) -> dict[str, Any]:
-    """Fit conformal limits and the abstention threshold on rows that nothing else was fitted on.
-
-    The model keeps them.
-    """
+    """Fit the model's conformal limits and abstention threshold on rows that fit nothing else."""
     abstain, coverage, rows = options.abstain, options.coverage, len(held.predictions)
-    changes: dict[str, Any] = {}
     content: dict[str, Any] = {"kept_apart": rows}
     if coverage is not None:
         pairs = zip(held.dataset.examples, held.predictions, strict=True)
         allowed = limits([held.task.nonconformity(*pair) for pair in pairs])
         limit_for(allowed, coverage)
         content["conformal"] = {"coverage": coverage, "rows": rows, "limits": allowed}
-        changes["conformal"] = content["conformal"]
+        keep_settings(bert, {"conformal": content["conformal"]})
     if abstain is not None:
         correct = held.task.correct(held.dataset, held.values) or []
-        confidences = [one.confidence for one in held.predictions]
+        confidences = [prediction.confidence for prediction in held.predictions]
         below, count = abstention(confidences, correct, abstain)
-        right = sum(one for one, sure in zip(correct, confidences, strict=True) if sure >= below)
+        hits = sum(hit for hit, sure in zip(correct, confidences, strict=True) if sure >= below)
         content["abstain"] = {
             "accuracy_wanted": abstain,
             "risk": RISK,
             "below": below,
             "coverage": count / rows,
-            "accuracy": right / count if count else None,
+            "accuracy": hits / count if count else None,
         }
-        changes["abstain_below"] = below
-    keep_settings(bert, changes)
+        keep_settings(bert, {"abstain_below": below})
     return content
 
 
@@ -172,9 +165,9 @@ def promise(
     held = labelled(read_data(calibrate_on, task.name, **reading))
     check_rows(held, options)
     content = guarantee(bert, evaluate(bert, held), options)
-    settings = bert.checkpoint.settings
+    settings, config = bert.checkpoint.settings, directory / "config.json"
     fitted = {name: settings[name] for name in ("conformal", "abstain_below") if name in settings}
-    write_json(directory / "config.json", read_json(directory / "config.json") | fitted)
+    write_json(config, read_json(config) | fitted)
     return {**content, "stored_in": str(directory)}
 
 
@@ -186,10 +179,8 @@ def calibrate(
     The temperature goes into the weights of the output layer, so that every library that opens
     the model has calibrated probabilities; thresholds are entries of config.json.
     """
-    content: dict[str, Any] = {
-        "examples": len(dev.predictions),
-        "fitted_on": dev.dataset.path.name,
-    }
+    content: dict[str, Any] = {"examples": len(dev.predictions)}
+    content["fitted_on"] = dev.dataset.path.name
     if options.scale:
         content["note"] = "fitted on dev data: dev scores are optimistic; a test file says more"
     if options.scale and dev.task.exclusive:  # one temperature scales all probabilities
@@ -246,13 +237,13 @@ def fit_temperature(logs: Logs, classes: Sequence[int]) -> float:
 def _logs(dev: Evaluation) -> tuple[Logs, list[int]]:
     """Log-probabilities and the index of each label; unknown labels are left out."""
     rows, classes = [], []
-    for example, one in zip(dev.dataset.examples, dev.predictions, strict=True):
-        scores = one.output["scores"]
-        names = list(scores) if isinstance(scores, dict) else list(range(len(scores)))
-        label = dev.task.label_of(example)
-        if label in names:
-            rows.append(list(scores.values()) if isinstance(scores, dict) else list(scores))
-            classes.append(names.index(label))
+    for example, prediction in zip(dev.dataset.examples, dev.predictions, strict=True):
+        scores, label = prediction.output["scores"], dev.task.label_of(example)
+        if not isinstance(scores, dict):
+            scores = dict(enumerate(scores))
+        if label in scores:
+            rows.append(list(scores.values()))
+            classes.append(list(scores).index(label))
     if not rows:
         raise BertsmithError(f"{dev.dataset.path}: no example has a label that the model knows")
     logs = np.full((len(rows), max(map(len, rows))), -np.inf)
@@ -262,7 +253,6 @@ def _logs(dev: Evaluation) -> tuple[Logs, list[int]]:
 
 
 def _scaled(logs: Logs, temperature: float) -> Logs:
-    """The logarithms of probabilities at a temperature."""
     values = logs / temperature
     scaled: Logs = values - np.logaddexp.reduce(values, axis=1, keepdims=True)
     return scaled
@@ -270,9 +260,8 @@ def _scaled(logs: Logs, temperature: float) -> Logs:
 
 def _error(logs: Logs, classes: Sequence[int], temperature: float) -> float:
     chances = np.exp(_scaled(logs, temperature))
-    return calibration(
-        np.minimum(1.0, chances.max(1)).tolist(), chances.argmax(1) == classes
-    ).expected
+    confidences = np.minimum(1.0, chances.max(1)).tolist()
+    return calibration(confidences, chances.argmax(1) == classes).expected
 
 
 def _cross_fitted(logs: Logs, classes: Sequence[int]) -> float | None:
@@ -289,11 +278,10 @@ def _cross_fitted(logs: Logs, classes: Sequence[int]) -> float | None:
 
 def _best(candidates: Sequence[float], value: Callable[[float], float]) -> float:
     """The candidate with the highest value; of equals the one nearest to 0.5."""
-    return max(candidates, key=lambda one: (round(value(one), 12), -abs(one - 0.5)))
+    return max(candidates, key=lambda limit: (round(value(limit), 12), -abs(limit - 0.5)))
 
 
 def _candidates(chances: NDArray[np.float64]) -> list[float]:
-    """Thresholds between neighbouring probabilities."""
     values = np.unique(chances)
     middles = (values[1:] + values[:-1]) / 2
     if len(middles) > CANDIDATES:
@@ -302,30 +290,27 @@ def _candidates(chances: NDArray[np.float64]) -> list[float]:
 
 
 def _label_thresholds(dev: Evaluation) -> dict[str, float]:
-    """For every label the threshold with the best F1."""
     thresholds = {}
     for name in dev.predictions[0].output["scores"]:
-        chances = np.array([one.output["scores"][name] for one in dev.predictions])
-        wanted = np.array([name in dev.task.label_of(one) for one in dev.dataset.examples])
+        chances = np.array([prediction.output["scores"][name] for prediction in dev.predictions])
+        labels = np.array([name in dev.task.label_of(row) for row in dev.dataset.examples])
 
-        def value(limit: float, chances: Any = chances, wanted: Any = wanted) -> float:
+        def value(limit: float, chances: Any = chances, labels: Any = labels) -> float:
             chosen = chances > limit
-            return score(int((chosen & wanted).sum()), int(chosen.sum()), int(wanted.sum())).f1
+            return score(int((chosen & labels).sum()), int(chosen.sum()), int(labels.sum())).f1
 
         thresholds[name] = _best(_candidates(chances), value)
     return thresholds
 
 
 def _threshold(dev: Evaluation, label: str, metric: str) -> float:
-    """The probability from which the label is predicted, by the score that decides."""
-    chances = np.array([one.output["scores"][label] for one in dev.predictions])
+    chances = np.array([prediction.output["scores"][label] for prediction in dev.predictions])
     other = next(name for name in dev.predictions[0].output["scores"] if name != label)
 
     def value(limit: float) -> float:
-        predictions = [
-            replace(one, value=label if chance > limit else other)
-            for one, chance in zip(dev.predictions, chances, strict=True)
-        ]
+        values = [label if chance > limit else other for chance in chances]
+        pairs = zip(dev.predictions, values, strict=True)
+        predictions = [replace(prediction, value=value) for prediction, value in pairs]
         result = dev.task.scorer(dev.dataset, predictions)(None).get(metric)
         return -math.inf if result is None or math.isnan(result) else result
 

@@ -141,7 +141,6 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _labels(labels: Any) -> NDArray[Any]:
-    """The labels as an array: strings, numbers or booleans."""
     if labels is None or isinstance(labels, str):
         raise BertsmithError("labels must be a list with a label for each text")
     try:

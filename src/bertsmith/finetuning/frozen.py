@@ -14,8 +14,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,13 +40,13 @@ from bertsmith.checkpoint.lora import base_of
 from bertsmith.errors import BertsmithError
 from bertsmith.families import family_of
 from bertsmith.finetuning.batches import batch_of
-from bertsmith.finetuning.defaults import with_metric
 from bertsmith.finetuning.settings import RunSettings, settings_for
-from bertsmith.finetuning.setup import find_encoder, forget_former, limit_length
+from bertsmith.finetuning.setup import find_encoder, forget_former, limit_length, with_metric
 from bertsmith.foreign import read_json
 from bertsmith.infer.loaded import LoadedModel, pick_device
 from bertsmith.infer.run import Compute, grouped
 from bertsmith.infer.windows import Window
+from bertsmith.ledger import Ledger
 from bertsmith.model import Hidden, Model
 from bertsmith.model.heads import Head
 from bertsmith.model.pooling import POOLS
@@ -68,6 +70,7 @@ PORTION = 256  # windows after which the time is looked at
 TOKENS = 65536  # whose vectors are put together at once
 FLAT = 0.05  # tanh is linear up to 0.1% for arguments of this size
 FAR = 8.0  # GELU and ReLU are linear above this
+Units = tuple[NDArray[np.float64], list[int]]  # probabilities (units, labels), and given labels
 
 
 class StoredVectors(LoadedModel):
@@ -104,9 +107,9 @@ class StoredVectors(LoadedModel):
         )
         results: list[Any] = []
         vectors = iter(self.vectors(windows))
-        for group in grouped(windows, lambda one: len(one.ids), TOKENS):
+        for group in grouped(windows, lambda window: len(window.ids), TOKENS):
             rows = torch.cat([next(vectors) for _ in group])
-            batch = Batch.of([one.ids for one in group], [one.segments for one in group])
+            batch = Batch.of([w.ids for w in group], [w.segments for w in group])
             with torch.inference_mode():
                 hidden: Any = Hidden(rows, rows, None)  # type: ignore[arg-type]
                 results += compute(last, hidden, batch, group)
@@ -114,18 +117,15 @@ class StoredVectors(LoadedModel):
 
     def vectors(self, windows: Sequence[Window]) -> list[Tensor]:
         """The inputs of the last layer for each window: (1, D), or a row for each token."""
-        keys = [(_bytes(one.ids), _bytes(one.segments)) for one in windows]
-        new = {
-            key: window for key, window in zip(keys, windows, strict=True) if key not in self.store
-        }
-        if new:
+        keys = [(_bytes(window.ids), _bytes(window.segments)) for window in windows]
+        pairs = zip(keys, windows, strict=True)
+        if new := {key: window for key, window in pairs if key not in self.store}:
             tokens = self.model.heads[self.head].pool is POOLS["every"]
 
             def compute(model: Model, hidden: Hidden, batch: Batch, _: Any) -> list[Tensor]:
                 rows = last_inputs(model.heads[self.head], hidden, batch).float().cpu()
-                return [
-                    one.clone() for one in (batch.layout.split(rows) if tokens else rows.split(1))
-                ]
+                each = batch.layout.split(rows) if tokens else rows.split(1)
+                return [vector.clone() for vector in each]
 
             vectors = super().run(list(new.values()), compute)
             self.store.update(zip(new, vectors, strict=True))
@@ -160,30 +160,22 @@ class FastLearner:
         dataset = labelled(dataset)
         return scored(self.bert, dataset, self.predictions(dataset.examples))
 
-    def unit_probabilities(
-        self, examples: Sequence[Any]
-    ) -> list[tuple[NDArray[np.float64], list[int]]]:
-        """Of each labelled example its units: probabilities (units, labels), and given labels.
-
-        A unit is a text, or a word of a task that labels words; of a long text, each window.
-        """
+    @torch.inference_mode()
+    def unit_probabilities(self, examples: Sequence[Any]) -> list[Units]:
+        """Probabilities and given labels of each example's units: texts, words, or windows."""
         if not self.task.names_labels or self.task.several:
             raise BertsmithError(f"{self.task.name} has no probabilities of one label each")
-        pairs = []
+        units: list[Units] = []
         for example in examples:
-            samples = self.training.samples(self.bert, [example])
-            units = [np.zeros((0, len(self.labels)))]
-            classes: list[int] = []
-            for item in (one for sample in samples for one in sample):
+            chances, classes = [np.zeros((0, len(self.labels)))], list[int]()
+            for item in chain.from_iterable(self.training.samples(self.bert, [example])):
                 rows = torch.cat(self.bert.vectors(item.windows))
                 targets = self.training.targets([item])
                 rows = rows[targets["rows"]] if "rows" in targets else rows
-                with torch.inference_mode():
-                    output = self.bert.outputs(rows)
-                units.append(output.double().softmax(-1).numpy())
+                chances.append(self.bert.outputs(rows).double().softmax(-1).numpy())
                 classes += targets["classes"].tolist()
-            pairs.append((np.concatenate(units), classes))
-        return pairs
+            units.append((np.concatenate(chances), classes))
+        return units
 
 
 @dataclass(frozen=True)
@@ -205,13 +197,10 @@ class CrossFit:
         """The scores of these predictions."""
         return scored(self.learners[0].bert, self.dataset, self.predictions)
 
-    def unit_probabilities(self) -> list[tuple[NDArray[np.float64], list[int]]]:
+    def unit_probabilities(self) -> list[Units]:
         """As those of a learner, each example by the learner that did not see it."""
-        examples = self.dataset.examples
-        return [
-            self.learners[fold].unit_probabilities([one])[0]
-            for one, fold in zip(examples, self.folds, strict=True)
-        ]
+        pairs = zip(self.dataset.examples, self.folds, strict=True)
+        return [self.learners[fold].unit_probabilities([row])[0] for row, fold in pairs]
 
 
 class FrozenEncoder:
@@ -231,7 +220,10 @@ class FrozenEncoder:
             raise BertsmithError(f"the fast learner is for tasks with a head, not for {task}")
         self.head: str = head
         directory, sentence = find_encoder(model)
-        settings = linear_settings(directory, sentence.pool)
+        # Entries of config.json that make a family's heads linear, where it can be set.
+        linear = family_of(read_json(base_of(directory) / "config.json")).linear_head
+        averages = sentence.pool == "mean"
+        settings = {key: value for key, value in linear.items() if averages or value != "mean"}
         checkpoint = read(
             directory, heads=(), new=[head], settings=settings, device=pick_device(device)
         )
@@ -254,10 +246,7 @@ class FrozenEncoder:
         seed: int = 0,
         **options: Any,
     ) -> FastLearner:
-        """Fit the labelled examples; a strength of several is chosen by cross-validation.
-
-        `options` are settings of `finetune` that the task reads, such as class_weights.
-        """
+        """Fit the labelled examples; cross-validation chooses one of several strengths."""
         dataset = replace(labelled(dataset), known_labels=dataset.labels)
         chosen = settings or with_metric(Splits(dataset), settings_for(self.task.name, **options))
         training = self.task.training(dataset, chosen)
@@ -270,13 +259,12 @@ class FrozenEncoder:
         strength = min(losses, key=losses.__getitem__) if losses else strengths[-1]
         output: Any = bert.model.heads[bert.head].output
         parameters = list(output.parameters())
+        solution = problem.path([strength], STEPS)[0]
         with torch.no_grad():
-            for parameter, value in zip(
-                parameters, problem.path([strength], STEPS)[0], strict=False
-            ):
+            for parameter, value in zip(parameters, solution, strict=False):
                 parameter.copy_(value)
             with training.as_used(bert.model):
-                values = [one.clone() for one in parameters]
+                values = [parameter.clone() for parameter in parameters]
             for parameter, value in zip(parameters, values, strict=True):
                 parameter.copy_(value)
         return FastLearner(bert, self.task, training, chosen, strength)
@@ -289,10 +277,10 @@ class FrozenEncoder:
         samples = training.samples(self._bert(training), dataset.gold())
         windows = [window for sample in samples for item in sample for window in item.windows]
         began = time.monotonic()
-        for done in range(0, len(windows), PORTION):
-            self.base.vectors(windows[done : done + PORTION])
-            share = min(1.0, (done + PORTION) / len(windows))
-            if time.monotonic() - began > seconds * share:
+        for start in range(0, len(windows), PORTION):
+            self.base.vectors(windows[start : start + PORTION])
+            done = min(1.0, (start + PORTION) / len(windows))
+            if time.monotonic() - began > seconds * done:
                 return False
         return True
 
@@ -306,24 +294,20 @@ class FrozenEncoder:
         strengths: Sequence[float] = STRENGTHS,
         **options: Any,
     ) -> CrossFit:
-        """Predict each labelled example by a fit to the other folds.
-
-        Examples that share a text are in one fold. The strength is chosen once, on all examples.
-        """
-        whole = self.fit(dataset, settings, strengths=strengths, seed=seed, **options)
-        dataset = whole.training.dataset
+        """Predict each labelled example by a fit to the other folds, of one strength for all."""
+        on_all = self.fit(dataset, settings, strengths=strengths, seed=seed, **options)
+        dataset = on_all.training.dataset
         numbers = fold_numbers(dataset, folds, seed)
         predictions: dict[int, Prediction] = {}
         learners = []
         for rest, held in folds_of(dataset, numbers):
-            learners.append(self.fit(rest, whole.settings, strengths=[whole.strength]))
+            learners.append(self.fit(rest, on_all.settings, strengths=[on_all.strength]))
             examples = [dataset.examples[number] for number in held]
             predictions |= zip(held, learners[-1].predictions(examples), strict=True)
         ordered = [predictions[place] for place in range(len(numbers))]
-        return CrossFit(dataset, ordered, numbers, learners, whole.labels)
+        return CrossFit(dataset, ordered, numbers, learners, on_all.labels)
 
     def _bert(self, training: Training) -> StoredVectors:
-        """The model with a new last layer for the labels of a training."""
         base = self.base
         changes = {**base.checkpoint.settings, **training.config_changes()}
         checkpoint = replace(base.checkpoint, settings=changes)
@@ -331,10 +315,10 @@ class FrozenEncoder:
         outputs = checkpoint.config.heads[self.head].outputs
         output = nn.Linear(head.output.in_features, outputs, bias=head.output.bias is not None)
         own = Head(head.pool, dict(head.transform), output.to(base.device).requires_grad_(False))
-        checkpoint = replace(checkpoint, model=Model(base.model.encoder, {self.head: own}).eval())
-        bert = StoredVectors(
-            checkpoint, base.tokenizer, base.sentence, self.head, base.added, base.store
-        )
+        bert = copy(base)
+        bert.ledger = Ledger()
+        model = Model(base.model.encoder, {self.head: own}).eval()
+        bert.checkpoint = replace(checkpoint, model=model)
         forget_former(bert, training)
         return bert
 
@@ -342,15 +326,14 @@ class FrozenEncoder:
 def _losses(
     dataset: Dataset[Any], problem: _Problem, strengths: Sequence[float], seed: int
 ) -> dict[float, float]:
-    """The loss of held-out examples for each strength."""
     numbers = fold_numbers(dataset, CHOICE_FOLDS, seed)
     if max(numbers) == 0 or len(problem.samples) != len(numbers):
         return {}  # all share a text; or some cannot be learned from
-    some = np.random.default_rng(seed).permutation(len(numbers))[:MOST]
+    drawn = np.random.default_rng(seed).permutation(len(numbers))[:MOST].tolist()
     totals = dict.fromkeys(strengths, 0.0)
     for fold in range(max(numbers) + 1):
-        rest = [int(n) for n in some if numbers[n] != fold]
-        held = [int(n) for n in some if numbers[n] == fold]
+        rest = [n for n in drawn if numbers[n] != fold]
+        held = [n for n in drawn if numbers[n] == fold]
         if rest and held:
             unseen, solutions = problem.part(held), problem.part(rest).path(strengths, CHOICE_STEPS)
             for strength, solution in zip(strengths, solutions, strict=True):
@@ -400,7 +383,7 @@ class _Problem:
             def objective(penalty: float = 1 / (2 * strength * total)) -> Tensor:
                 return self.loss(weight, bias, inputs) / total + penalty * weight.square().sum()
 
-            minimise(objective, [one for one in (weight, bias) if one is not None], steps)
+            minimise(objective, [x for x in (weight, bias) if x is not None], steps)
             own = weight.detach() / scale
             solutions.append((own, None if bias is None else bias.detach() - own @ mean))
         return solutions
@@ -414,28 +397,17 @@ def last_inputs(head: Any, hidden: Hidden, batch: Batch) -> Tensor:
     return rows
 
 
-def linear_settings(directory: Path, pool: str) -> dict[str, Any]:
-    """Entries of config.json that make a family's heads linear, where it can be set."""
-    settings = dict(family_of(read_json(base_of(directory) / "config.json")).linear_head)
-    if pool != "mean":
-        settings = {name: value for name, value in settings.items() if value != "mean"}
-    return settings
-
-
 @torch.no_grad()
 def pass_on(checkpoint: Checkpoint, head: str) -> None:
     """Set the layers before a head's output to pass states on, as linearly as they can."""
     transform: Any = checkpoint.model.heads[head].transform
     if "dense" in transform:
-        dense, scale, shift = transform["dense"], 1.0, 0.0
-        if isinstance(transform["activation"], nn.Tanh):
-            scale = FLAT
-        elif not isinstance(transform["activation"], nn.Identity) and dense.bias is not None:
-            shift = FAR
+        dense, activation = transform["dense"], transform["activation"]
+        curved = not isinstance(activation, nn.Tanh | nn.Identity) and dense.bias is not None
         if dense.weight.shape[0] == dense.weight.shape[1]:
-            dense.weight.copy_(torch.eye(len(dense.weight)) * scale)
+            nn.init.eye_(dense.weight).mul_(FLAT if isinstance(activation, nn.Tanh) else 1.0)
             if dense.bias is not None:
-                dense.bias.fill_(shift)
+                dense.bias.fill_(FAR if curved else 0.0)
     if "norm" in transform:
         transform["norm"].weight.fill_(1.0)
         if transform["norm"].bias is not None:
@@ -444,9 +416,9 @@ def pass_on(checkpoint: Checkpoint, head: str) -> None:
 
 def probabilities(predictions: Sequence[Prediction], labels: Sequence[str]) -> NDArray[np.float64]:
     """The probability of every label in each prediction (N, labels)."""
-    if any("scores" not in one.output for one in predictions):
+    if any("scores" not in prediction.output for prediction in predictions):
         raise BertsmithError("these predictions have no probability for each label")
-    rows = [[one.output["scores"].get(name, 0.0) for name in labels] for one in predictions]
+    rows = [[p.output["scores"].get(name, 0.0) for name in labels] for p in predictions]
     return np.array(rows, dtype=np.float64).reshape(len(rows), len(labels))
 
 

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 
 from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.finetuning.average import EPOCHS, WeightSnapshots, averaged
-from bertsmith.finetuning.calibrate import CalibrationOptions, calibrate
-from bertsmith.finetuning.defaults import learned_from
-from bertsmith.finetuning.history import TrainingCallback, progress_bar
-from bertsmith.finetuning.result import TrainingRun
+from bertsmith.finetuning.calibrate import (
+    CalibrationOptions,
+    calibrate,
+    check_guarantee,
+    check_rows,
+    guarantee,
+)
+from bertsmith.finetuning.result import FinetuningResult, TrainingRun
 from bertsmith.finetuning.settings import RunSettings
-from bertsmith.finetuning.setup import forget_former, limit_length
-from bertsmith.finetuning.tuning import Scores, Tuning
+from bertsmith.finetuning.setup import forget_former, learned_from, limit_length
+from bertsmith.finetuning.tuning import Scores, TrainingCallback, Tuning, progress_bar
 from bertsmith.finetuning.work import PartialFolder
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.ledger import Ledger
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.evaluate import Evaluation, evaluate, keep_settings, labelled, tuned
-from bertsmith.tasks.splits import Splits
+from bertsmith.tasks.evaluate import Evaluation, evaluate, keep_settings, labelled, scored, tuned
+from bertsmith.tasks.registry import task_named
+from bertsmith.tasks.splits import Splits, fold_numbers, folds_of, split_off
 from bertsmith.tasks.training import Sample, Training
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.loggers import LoggedRun, LoggerNames, Loggers, check_loggers
@@ -94,10 +101,10 @@ class Runs:
 
     def after(self, run: TrainingRun, *, swept: bool = False) -> Runs:
         """The runs with one more of the sweep or of the seeds."""
-        one, better = (run.light(),), self.better(run)
+        runs, light = self.better(run), run.light()
         if swept:
-            return replace(better, sweep=self.sweep + one)
-        return replace(better, seeds=self.seeds + one)
+            return replace(runs, sweep=(*self.sweep, light))
+        return replace(runs, seeds=(*self.seeds, light))
 
 
 def logs_of(log: LoggerNames, out: str | Path | None) -> Path | None:
@@ -120,39 +127,39 @@ class Stopped(KeyboardInterrupt):
 
 
 def train_all(plan: TrainingPlan, work: PartialFolder | None = None) -> Iterator[Runs]:
-    """Train the sweep, then every seed with its best settings; yield the runs after each.
-
-    At the end, the best run is calibrated, if that is asked for.
-    """
+    """Train the sweep, then all seeds with its best settings; yield the runs after each."""
     runs, settings, weights = Runs(), plan.settings, None
     if plan.average:
         most = plan.seeds if plan.seeds > 1 else EPOCHS
         folder = None if work is None else work.folder / "weights"
         weights = WeightSnapshots(plan.ranks, folder, most)
-    for one in plan.grid:
-        runs = runs.after(train_one(plan, one, work, runs.best), swept=True)
+    for own in plan.grid:
+        runs = runs.after(train_one(plan, own, work, runs.best), swept=True)
         yield runs
     if plan.grid:
         settings = runs.kept.settings
     for seed in range(settings.seed, settings.seed + plan.seeds):
-        one = settings.changed(seed=seed)
-        if plan.grid and one == settings:  # the best run of the sweep
+        own = settings.changed(seed=seed)
+        if plan.grid and own == settings:  # the best run of the sweep
             if plan.splits.test is not None:
                 runs = replace(runs, best=tested(plan, with_model(plan, runs.kept, work)))
             runs = runs.after(runs.kept)
         else:
-            runs = runs.after(train_one(plan, one, work, runs.best, test=True, weights=weights))
+            runs = runs.after(train_one(plan, own, work, runs.best, test=True, weights=weights))
         yield runs
     runs = replace(runs, best=with_model(plan, runs.kept, work))
     yield calibrated(plan, runs if weights is None else _averaged(plan, runs, weights))
 
 
+def train_to_end(plan: TrainingPlan) -> Runs:
+    """The runs of a plan without a folder for interrupted ones."""
+    return deque(train_all(plan), maxlen=1).pop()
+
+
 def _averaged(plan: TrainingPlan, runs: Runs, weights: WeightSnapshots) -> Runs:
-    """The runs, of which the best may get averaged weights."""
     metric, kept = plan.settings.metric, runs.kept
-    if plan.seeds > 1:
-        of, scores = "seeds", {one.settings.seed: one.value for one in runs.seeds}
-    else:
+    of, scores = "seeds", {run.settings.seed: run.value for run in runs.seeds}
+    if plan.seeds == 1:
         rows = (row for row in kept.history.epochs if row.get(metric) is not None)
         of, scores = "epochs", {row["epoch"]: row[metric] for row in rows}
     run, content = averaged(kept, weights, scores, of, lambda: _evaluated(plan, kept.bert))
@@ -188,9 +195,9 @@ def train_one(
     stored = None if work is None else ranks.run_on_first(lambda: work.finished(settings))
     if stored is not None:
         return TrainingRun(settings, *stored)
-    several = plan.seeds > 1
-    run = _trained(plan, settings, work, None if several else weights)
-    if weights is not None and several:
+    seeds = plan.seeds > 1
+    run = _trained(plan, settings, work, None if seeds else weights)
+    if weights is not None and seeds:
         weights.add(settings.seed, run.bert.model)
     run = tested(plan, run) if test else run
     if work is not None and plan.seeds + len(plan.grid) > 1:
@@ -203,7 +210,7 @@ def _trained(
     plan: TrainingPlan,
     settings: RunSettings,
     work: PartialFolder | None,
-    weights: WeightSnapshots | None = None,
+    weights: WeightSnapshots | None,
 ) -> TrainingRun:
     training, bert, samples = _start(plan, settings)
     evaluations: dict[int, Evaluation] = {}  # by epoch; those of the best
@@ -244,7 +251,6 @@ def _trained(
 
 
 def _start(plan: TrainingPlan, settings: RunSettings) -> tuple[Training, LoadedModel, list[Sample]]:
-    """How the task is learned, the model before its first step, and what it learns from."""
     training = plan.learn(plan.splits.train, settings)
     # Weights that are averaged begin with the same new head.
     same = settings.changed(seed=plan.settings.seed) if plan.average else settings
@@ -302,3 +308,75 @@ def with_model(plan: TrainingPlan, run: TrainingRun, work: PartialFolder | None)
     if plan.splits.test is not None and run.scores.get("test") is not None:
         run = replace(run, test=evaluate(bert, plan.splits.test))
     return run
+
+
+# ------------------------------------------------------------------ cross-validation
+
+
+INNER = 0.1  # of a fold's training rows, which choose the epoch
+
+
+def check_folds(plan: TrainingPlan) -> None:
+    """Refuse a dev file, and guarantees that the rows cannot show."""
+    if plan.splits.dev is not None:
+        raise BertsmithError("folds score the rows of the training file: leave out the dev file")
+    task = task_named(plan.splits.train.task)
+    if plan.calibration is not None:
+        check_guarantee(task, plan.calibration)
+        check_rows(plan.splits.train, plan.calibration)
+
+
+def across_folds(plan: TrainingPlan, folds: int) -> FinetuningResult:
+    """Train and score each fold, then train on all rows for as many epochs as folds took.
+
+    A tenth of the other rows chooses the epoch of a fold. Coverage and abstention are fitted on the
+    predictions for all rows, each by a model that did not see it.
+    """
+    dataset = labelled(plan.splits.train)
+    dataset = replace(dataset, known_labels=dataset.labels)
+    uncalibrated = replace(plan, calibration=None)
+    numbers = _spread(dataset, fold_numbers(dataset, folds, plan.settings.seed))
+    runs: list[TrainingRun] = []
+    examples, predictions = [], []
+    for rest, held in folds_of(dataset, numbers):
+        plan.say(f"fold {len(runs) + 1} of {max(numbers) + 1}")
+        train, dev, _ = split_off(rest, INNER)
+        best = train_to_end(replace(uncalibrated, splits=Splits(train, dev))).kept
+        own = replace(dataset, examples=[dataset.examples[place] for place in held])
+        fold = evaluate(best.bert, own)
+        examples += own.examples
+        predictions += fold.predictions
+        runs.append(replace(best.light(), scores={"dev": fold.scores, "test": None}))
+    epochs = max(1, round(median(run.history.best for run in runs)))
+    settings = plan.settings.changed(epochs=epochs, keep="last", patience=0)
+    plan.say(f"all rows, {epochs} epochs")
+    splits = Splits(dataset, None, plan.splits.test)
+    kept = train_to_end(replace(uncalibrated, splits=splits, settings=settings)).kept
+    pooled = scored(kept.bert, replace(dataset, examples=examples), predictions)
+    extras = {}
+    if plan.calibration is not None and plan.calibration.guaranteed:
+        extras["calibration"] = guarantee(kept.bert, pooled, plan.calibration)
+    kept = replace(kept, dev=pooled, scores={**kept.scores, "dev": pooled.scores})
+    notes = [
+        *plan.splits.notes,
+        *plan.notes,
+        f"dev scores are those of {len(runs)} folds, each by a model of the other rows; the model "
+        f"itself was trained on all {len(dataset):,} rows for {epochs} epochs",
+    ]
+    if alone := numbers.count(-1):
+        notes.append(f"{alone:,} rows are in no fold: their labels have no others to learn from")
+    about = dataset.task, plan.settings.metric, kept, [kept]
+    return FinetuningResult(*about, folds=runs, notes=notes, extras=extras)
+
+
+def _spread(dataset: Dataset[Any], numbers: list[int]) -> list[int]:
+    """The same folds, but rows that have all examples of a label are in none (-1)."""
+    owners: dict[str, set[int]] = {}
+    for row, number in zip(dataset.examples, numbers, strict=True):
+        for name in row.label_names:
+            owners.setdefault(name, set()).add(number)
+    alone = {name for name, several in owners.items() if len(several) == 1}
+    return [
+        -1 if alone.intersection(row.label_names) else number
+        for row, number in zip(dataset.examples, numbers, strict=True)
+    ]

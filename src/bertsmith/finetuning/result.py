@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,9 @@ from typing import Any
 from bertsmith.checkpoint import save, save_adapter
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite, write_json, write_text
-from bertsmith.finetuning.history import History
 from bertsmith.finetuning.settings import RunSettings, matrix_rate_for
 from bertsmith.finetuning.setup import lora_of
+from bertsmith.finetuning.tuning import History
 from bertsmith.folders import replace_directory
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics import Summary, bounds, over_seeds
@@ -51,7 +53,7 @@ class TrainingRun:
     def value(self) -> float:
         """The score that selects the best run; minus infinity if it is not a number."""
         score = (self.scores.get("dev") or {}).get(self.settings.metric, 0.0)
-        return float("-inf") if score is None or score != score else score
+        return -math.inf if score is None or math.isnan(score) else score
 
     def of(self, *splits: str) -> dict[str, dict[str, float] | None]:
         """The scores of these splits; None where there are none."""
@@ -75,9 +77,7 @@ class FinetuningResult:
     out: Path | None = None
     content: dict[str, Any] = field(default_factory=dict)  # report.json
     extras: dict[str, Any] = field(default_factory=dict)  # parts of the report made elsewhere
-    folds: list[TrainingRun] = field(
-        default_factory=list
-    )  # cross-validation, each scored on its fold
+    folds: list[TrainingRun] = field(default_factory=list)  # each scored on its fold
 
     @property
     def bert(self) -> LoadedModel:
@@ -88,7 +88,7 @@ class FinetuningResult:
         """Median, mean, standard deviation and interval of the main score over seeds, or folds."""
         runs = self.folds if self.folds and split == "dev" else self.seeds
         scores = [(run.scores.get(split) or {}).get(self.metric) for run in runs]
-        numbers = [one for one in scores if one is not None and one == one]
+        numbers = [score for score in scores if score is not None and not math.isnan(score)]
         return over_seeds(numbers, bounds=bounds(self.metric)) if numbers else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -97,14 +97,16 @@ class FinetuningResult:
         return content
 
     def _repr_html_(self) -> str:
-        splits = {split: one for split, one in self.kept.scores.items() if one}
-        names = list(dict.fromkeys(name for one in splits.values() for name in one))
-        rows = [[name, *(one.get(name) for one in splits.values())] for name in names]
+        splits = {split: scores for split, scores in self.kept.scores.items() if scores}
+        names = dict.fromkeys(name for scores in splits.values() for name in scores)
+        rows = [[name, *(scores.get(name) for scores in splits.values())] for name in names]
         return score_table(f"{self.task} model", ["", *splits], rows)
 
     def __repr__(self) -> str:
-        scores = {split: one for split, one in self.kept.scores.items() if one}
-        shown = ", ".join(f"{split} {one.get(self.metric)}" for split, one in scores.items())
+        splits = self.kept.scores.items()
+        shown = ", ".join(
+            f"{split} {scores.get(self.metric)}" for split, scores in splits if scores
+        )
         runs = f", best of {len(self.seeds)} seeds" if len(self.seeds) > 1 else ""
         place = f", in {self.out}" if self.out else ""
         return f"<{self.task}: {self.metric} {shown or 'not scored'}{runs}{place}>"
@@ -113,10 +115,7 @@ class FinetuningResult:
 def write_result(
     result: FinetuningResult, out: Path, overwrite: bool, base: str | Path | None = None
 ) -> None:
-    """Write the model directory with report.html, report.json and ledger.json, all at once.
-
-    With `base`, an adapter of this model is written instead of a whole model.
-    """
+    """Write the model directory, or an adapter of `base`, with its reports, all at once."""
     run, content = result.kept, result.content
     notes = {**run.bert.checkpoint.notes, "columns": content.get("columns", {})}
     evaluated = run.test or run.dev
@@ -141,19 +140,11 @@ def write_result(
     replace_directory(out, write, overwrite)
 
 
-def _settings(run: TrainingRun) -> dict[str, Any]:
-    """The settings of a run, with the learning rate of Muon where it follows from the steps."""
-    settings = run.settings.model_dump()
-    if run.settings.optimizer == "muon" and not run.settings.matrix_learning_rate:
-        settings["matrix_learning_rate"] = round(matrix_rate_for(run.history.planned), 5)
-    return settings
-
-
 def trained_parameters(model: Model) -> dict[str, int]:
     """The number of parameters that were trained, and of all."""
     parameters = list(model.parameters())
-    trained = sum(one.numel() for one in parameters if one.requires_grad)
-    return {"trained": trained, "all": sum(one.numel() for one in parameters)}
+    trained = sum(weight.numel() for weight in parameters if weight.requires_grad)
+    return {"trained": trained, "all": sum(weight.numel() for weight in parameters)}
 
 
 def described(
@@ -163,36 +154,37 @@ def described(
     run = result.kept
     files = {"train": splits.train, "dev": splits.dev, "test": splits.test}
 
-    def between(evaluation: Evaluation | None) -> dict[str, float] | None:
-        if evaluation is None:
-            return None
-        try:
-            drawn = interval(evaluation, result.metric, draws=200)
-        except BertsmithError:  # too few examples for any draw to have a score
-            return None
-        return {"low": drawn.low, "high": drawn.high}
+    def ends(evaluation: Evaluation | None) -> dict[str, float] | None:
+        if evaluation is not None:
+            with suppress(BertsmithError):  # too few examples for any draw to have a score
+                drawn = interval(evaluation, result.metric, draws=200)
+                return {"low": drawn.low, "high": drawn.high}
+        return None
 
     def summary(split: str) -> dict[str, Any] | None:
         over = result.summary(split)
         return None if over is None or over.count < 2 else asdict(over)
 
+    settings = run.settings.model_dump()
+    if run.settings.optimizer == "muon" and not run.settings.matrix_learning_rate:
+        settings["matrix_learning_rate"] = round(matrix_rate_for(run.history.planned), 5)
     so_far = {"epochs": run.history.done, "of": run.settings.epochs}
     return {
         "task": result.task,
         "model": str(model),
         "metric": result.metric,
         "interrupted": so_far if interrupted else None,
-        "settings": _settings(run),
+        "settings": settings,
         "precision": run.precision,
         "files": {
-            name: {"file": one.path.name, "examples": len(one), "with_gold": len(one.gold())}
-            for name, one in files.items()
-            if one is not None
+            name: {"file": data.path.name, "examples": len(data), "with_gold": len(data.gold())}
+            for name, data in files.items()
+            if data is not None
         },
         "columns": dict(splits.train.columns),
         "labels": list(splits.train.labels),
         "scores": run.of("dev", "test"),
-        "intervals": {"dev": between(None if run.test else run.dev), "test": between(run.test)},
+        "intervals": {"dev": ends(None if run.test else run.dev), "test": ends(run.test)},
         "details": {"dev": run.dev and run.dev.details(), "test": run.test and run.test.details()},
         **result.extras,
         "over_seeds": {"dev": summary("dev"), "test": summary("test")},
@@ -201,11 +193,11 @@ def described(
         "steps": run.history.steps,
         "trained_parameters": trained_parameters(run.bert.model),
         "examples_per_second": round(run.history.speed, 2),
-        "seeds": [{"seed": one.settings.seed, **one.of("dev", "test")} for one in result.seeds],
-        "folds": [one.of("dev")["dev"] for one in result.folds],
+        "seeds": [{"seed": seed.settings.seed, **seed.of("dev", "test")} for seed in result.seeds],
+        "folds": [fold.of("dev")["dev"] for fold in result.folds],
         "sweep": [
-            one.settings.model_dump(include={"learning_rate", "epochs"}) | one.of("dev")
-            for one in result.sweep
+            trial.settings.model_dump(include={"learning_rate", "epochs"}) | trial.of("dev")
+            for trial in result.sweep
         ],
         "ledger": {
             **{f"train file: {k}": v for k, v in splits.train.ledger.counts.items()},

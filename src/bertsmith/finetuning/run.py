@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,24 +15,23 @@ from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.finetuning.auto import Chosen, ModelSelection, auto_notes
 from bertsmith.finetuning.average import sentence
 from bertsmith.finetuning.calibrate import CalibrationOptions, reserved_rows
-from bertsmith.finetuning.defaults import SWEPT, chosen_settings
-from bertsmith.finetuning.folds import across_folds, check_folds
 from bertsmith.finetuning.frozen import FrozenEncoder
-from bertsmith.finetuning.history import TrainingCallback
 from bertsmith.finetuning.plan import (
     Runs,
     Stopped,
     TrainingPlan,
+    across_folds,
     calibrated,
+    check_folds,
     logs_of,
     train_all,
+    train_to_end,
     with_model,
 )
 from bertsmith.finetuning.result import FinetuningResult, TrainingRun, described, write_result
-from bertsmith.finetuning.settings import RunSettings, check_seeds
-from bertsmith.finetuning.setup import open_fresh
-from bertsmith.finetuning.trials import model_sum
-from bertsmith.finetuning.tuning import UNCHANGED
+from bertsmith.finetuning.settings import RunSettings, check_seeds, listed
+from bertsmith.finetuning.setup import SWEPT, chosen_settings, open_fresh
+from bertsmith.finetuning.tuning import UNCHANGED, TrainingCallback
 from bertsmith.finetuning.work import (
     RESUME,
     Interrupted,
@@ -41,6 +39,7 @@ from bertsmith.finetuning.work import (
     check_out,
     data_sum,
     is_interrupted,
+    model_sum,
     terminable,
 )
 from bertsmith.folders import reserved
@@ -56,6 +55,10 @@ from bertsmith.train.distributed import Ranks
 from bertsmith.train.loggers import LoggerNames
 
 BASELINE_ROWS = 5000  # of a training file, by which the baseline of vectors is fitted
+LEARNED_ENOUGH = (
+    f"{UNCHANGED} dev scores in a row were no better, and the training loss was below {LEARNED}"
+    " or a third of all epochs had passed (keep last trains on)"
+)
 
 
 @taking(FinetuningSettings, usual=None)
@@ -88,18 +91,14 @@ def finetune(
     """Fine-tune a model on a file (or a folder with train, dev and test files).
 
     The task is guessed unless given; `header`, `encoding` and `format` say how files are read, as
-    in `open_data`; further arguments are those of `RunSettings`. With `out`, the best model of all
-    runs is written there with its report. An interrupted command keeps its state in the folder
-    `out`.partial, from which `resume` continues to the same result. `calibrate` fits temperature
-    and thresholds on the dev data. From half of the dev data, which nothing else uses, `abstain`
-    (0.95) fits a confidence below which the model abstains, so that the accuracy of the rest is at
-    least this on new data; `coverage` (0.9) sets of labels, or intervals of numbers, that hold the
-    true one so often. `corrections` is a file of decisions about rows whose label may be wrong,
-    as `check` writes it. `folds` (5) cross-validates, and then trains on all rows. With `adapter`
-    only what LoRA trained is written, in PEFT's layout, instead of a model with it.
-    `log` names loggers (tensorboard, wandb, mlflow), whose files are in `out`.logs.
-    `own_settings=False` ignores the settings in the model's bertsmith.json. `progress` shows a bar,
-    by default on a terminal or in notebooks.
+    in `open_data`; further arguments are those of `RunSettings` and `TrialSettings`. With `out`,
+    the best model of all runs is written there with its report. An interrupted command keeps its
+    state in `out`.partial, from which `resume` continues to the same result. `abstain` and
+    `coverage` are fitted on half of the dev data, which nothing else uses. `corrections` is a file
+    of decisions about rows whose label may be wrong, as `check` writes it. With `adapter` only what
+    LoRA trained is written, in PEFT's layout. `log` names loggers (tensorboard, wandb, mlflow),
+    whose files are in `out`.logs. `own_settings=False` ignores the settings in the model's
+    bertsmith.json. `progress` shows a bar, by default on a terminal or in notebooks.
     """
     if out is not None:
         check_out(out, overwrite, resume)
@@ -122,7 +121,12 @@ def finetune(
             hold_out=0.0 if trials.auto or trials.folds else hold_out,  # they cross-validate
             corrections=corrections,
         )
-    splits = _one_scheme(splits)
+    # Tags of all files are read as in the training file: one with only O tags has no scheme.
+    dev_data, test_data = (
+        None if dataset is None else replace(dataset, scheme=dataset.scheme or splits.train.scheme)
+        for dataset in (splits.dev, splits.test)
+    )
+    splits = replace(splits, dev=dev_data, test=test_data)
     options = CalibrationOptions(trials.calibrate, trials.abstain, trials.coverage)
     calibration: CalibrationOptions | None = options
     if not trials.folds:
@@ -130,7 +134,6 @@ def finetune(
     settings, reasons = chosen_settings(
         model, splits, given, swept=SWEPT if trials.sweep else (), own=own_settings
     )
-    grid = _grid(splits, settings, trials) if trials.sweep else ()
     if adapter and settings.trained != "lora":
         name = setting_name("adapter")
         raise BertsmithError(f"{name} stores what LoRA trains, and this run does not use LoRA")
@@ -140,11 +143,11 @@ def finetune(
         model,
         splits,
         settings,
-        learn=lambda train, one: task_named(train.task).training(train, one),
-        open=lambda training, one: open_fresh(model, training, one, ranks.device),
+        learn=lambda train, own: task_named(train.task).training(train, own),
+        open=lambda training, own: open_fresh(model, training, own, ranks.device),
         ranks=ranks,
         seeds=trials.seeds,
-        grid=grid,
+        grid=_grid(splits, settings, trials) if trials.sweep else (),
         watch=watch,
         progress=progress,
         calibration=calibration,
@@ -162,18 +165,18 @@ def finetune(
 def check_trials(plan: TrainingPlan, trials: TrialSettings, resume: bool) -> None:
     """Refuse options that cannot be combined."""
     combined = {
-        "folds": bool(trials.folds and trials.auto),
+        "folds": trials.folds and trials.auto,
         "sweep": trials.sweep,
         "seeds": trials.seeds > 1,
         "resume": resume,
         "adapter": plan.adapter and trials.auto,
-        "calibrate": trials.calibrate and bool(trials.folds),
-        "log": bool(plan.log),
+        "calibrate": trials.calibrate and trials.folds,
+        "log": plan.log,
         "average": plan.average,
     }
-    way = "auto" if trials.auto else "folds"
+    way = "auto" if trials.auto else "folds" if trials.folds else ""
     for name, used in combined.items():
-        if used and (trials.auto or trials.folds):
+        if way and used:
             raise BertsmithError(f"{way} cross-validates, and cannot be combined with {name}")
     if plan.average:
         if plan.splits.dev is None:
@@ -204,11 +207,7 @@ def carry_out(
     resume: bool,
     trials: TrialSettings | None = None,
 ) -> FinetuningResult:
-    """Train all runs of a plan, and write the best model if there is a place for it.
-
-    With several processes, each returns the result, and the first writes it. Trials that are
-    `auto` compare ways to learn instead, and those with `folds` are cross-validated.
-    """
+    """Train all runs of a plan; the first of several processes writes the best model to `out`."""
     with plan.ranks.process_group(), ExitStack() as stack:
         if out is not None:
             stack.enter_context(terminable())
@@ -220,14 +219,13 @@ def carry_out(
             result = replace(result, content=described(result, plan.splits, plan.model))
             return result if out is None else _write(plan, result, out, overwrite)
         if out is None:
-            return result_of(plan, deque(train_all(plan), maxlen=1).pop())
+            return result_of(plan, train_to_end(plan))
         return _written(plan, out, overwrite, resume)
 
 
 def _compared(
     plan: TrainingPlan, trials: TrialSettings, out: Path | None, overwrite: bool
 ) -> FinetuningResult:
-    """The best of several ways to learn, by cross-validation; the first is written at once."""
     written = False
 
     def write(chosen: Chosen) -> FinetuningResult:
@@ -283,7 +281,6 @@ def _write(
 
 
 def _description(plan: TrainingPlan) -> dict[str, Any]:
-    """What must be the same when an interrupted command is resumed."""
     options = plan.calibration
     return {
         "model": model_sum(plan.model),
@@ -291,7 +288,7 @@ def _description(plan: TrainingPlan) -> dict[str, Any]:
         "settings": plan.settings.model_dump(),
         "command": {
             "seeds": plan.seeds,
-            "sweep": [[one.learning_rate, one.epochs] for one in plan.grid],
+            "sweep": [[run.learning_rate, run.epochs] for run in plan.grid],
             "calibration": [options.scale, options.abstain, options.coverage] if options else [],
             **({"average": True} if plan.average else {}),
             **plan.same,
@@ -318,10 +315,8 @@ def result_of(plan: TrainingPlan, runs: Runs, interrupted: bool = False) -> Fine
 def _notes_and_extras(
     plan: TrainingPlan, runs: Runs, interrupted: bool
 ) -> tuple[list[str], dict[str, Any]]:
-    """Notes on the result, and what it is compared with."""
-    kept = runs.kept
-    notes = [*plan.splits.notes, *_notes(plan, kept), *plan.notes]
-    extras: dict[str, Any] = {}
+    kept, extras = runs.kept, dict[str, Any]()
+    notes = [*plan.splits.notes, *_score_notes(plan, kept), *plan.notes]
     if plan.compared is not None:
         extras["distillation"] = plan.compared(kept)
     if runs.average is not None:
@@ -335,14 +330,16 @@ def _notes_and_extras(
     if interrupted:
         notes.append(f"interrupted after {done} of {planned} epochs")
     elif 0 < done < planned:
-        notes.append(f"stopped after {done} of {planned} epochs: {_why(kept.settings)}")
+        patience = kept.settings.patience
+        why = f"no better dev score in {patience} epochs" if patience else LEARNED_ENOUGH
+        notes.append(f"stopped after {done} of {planned} epochs: {why}")
     if plan.baseline and not interrupted:
         device = str(plan.ranks.device)
-        both = {
+        simple_models = {
             "baseline": baseline(plan.splits, plan.settings.class_weights, device),
-            "vectors": vectors_baseline(plan.splits, plan.settings, device),
+            "vectors": _vectors_baseline(plan.splits, plan.settings, device),
         }
-        for name, simple in both.items():
+        for name, simple in simple_models.items():
             if simple is not None:
                 extras[name] = simple
                 warning = verdict(simple, kept.scores, plan.settings.metric)
@@ -350,14 +347,11 @@ def _notes_and_extras(
     return notes, extras
 
 
-def vectors_baseline(splits: Splits, settings: RunSettings, device: str) -> dict[str, Any] | None:
-    """Scores of a linear layer on the package's vectors, with the weights of fine-tuning.
-
-    None for pairs, whose baseline are cosines, and where there is nothing to score.
-    """
-    task, others = task_named(splits.train.task), {"dev": splits.dev, "test": splits.test}
-    single = all(len(one.texts) == 1 for one in splits.train.examples[:1])
-    if not (task.names_labels and task.head and single) or not any(others.values()):
+def _vectors_baseline(splits: Splits, settings: RunSettings, device: str) -> dict[str, Any] | None:
+    """Scores of a linear layer on the package's vectors; None for pairs, or without files."""
+    task, files = task_named(splits.train.task), {"dev": splits.dev, "test": splits.test}
+    single = all(len(example.texts) == 1 for example in splits.train.examples[:1])
+    if not (task.names_labels and task.head and single) or not any(files.values()):
         return None
     began = time.perf_counter()
     train = replace(sample_of(splits.train, BASELINE_ROWS), known_labels=splits.train.labels)
@@ -368,7 +362,7 @@ def vectors_baseline(splits: Splits, settings: RunSettings, device: str) -> dict
     return {
         "name": f"linear layer on vectors of {VECTORS}",
         "short": "vectors",
-        "scores": {name: one and learner.evaluate(one).scores for name, one in others.items()},
+        "scores": {name: data and learner.evaluate(data).scores for name, data in files.items()},
         "seconds": round(time.perf_counter() - began, 1),
         "note": "",
         "fitted": True,
@@ -396,54 +390,29 @@ def _write_interrupted(
     return f"interrupted: {state}, but it cannot be continued: nothing else was stored yet"
 
 
-def _notes(plan: TrainingPlan, kept: TrainingRun) -> list[str]:
-    """Notes on how to read the scores."""
+def _score_notes(plan: TrainingPlan, kept: TrainingRun) -> list[str]:
     notes = [] if kept.dev is None else list(kept.dev.notes)
     if (precision := kept.precision) != (wanted := kept.settings.dtype):
         notes.append(f"this device has no {wanted} units: trained in {precision}")
     if plan.splits.dev is None and kept.dev is None:
         return [*notes, "no dev data: the last epoch was kept and not scored"]
-    chosen = [
-        *(["the epoch"] if kept.settings.keep == "best" and kept.settings.epochs > 1 else []),
-        *(["the seed"] if plan.seeds > 1 else []),
-        *(["the learning rate", "the number of epochs"] if plan.grid else []),
-        *(name.replace("_", " ") for name in (kept.dev.tuned if kept.dev else {})),
-    ]
+    chosen = ["the epoch"] * (kept.settings.keep == "best" and kept.settings.epochs > 1)
+    chosen += ["the seed"] * (plan.seeds > 1)
+    chosen += ["the learning rate", "the number of epochs"] if plan.grid else []
+    chosen += [name.replace("_", " ") for name in (kept.dev.tuned if kept.dev else {})]
     if chosen and plan.splits.test is None:
-        what = " and ".join([", ".join(chosen[:-1]), chosen[-1]] if chosen[1:] else chosen)
         notes.append(
-            f"the dev score is optimistic, because it was also used to choose {what}; "
+            f"the dev score is optimistic, because it was also used to choose {listed(chosen)}; "
             "give a test file for an unbiased score"
         )
     return notes
 
 
-def _why(settings: RunSettings) -> str:
-    """Why a run ended before its last epoch."""
-    if settings.patience:
-        return f"no better dev score in {settings.patience} epochs"
-    return (
-        f"{UNCHANGED} dev scores in a row were no better, and the training loss was below {LEARNED}"
-        " or a third of all epochs had passed (keep last trains on)"
-    )
-
-
-def _one_scheme(splits: Splits) -> Splits:
-    """Tags of all files are read as in the training file: one with only O tags has no scheme."""
-    dev, test = (
-        None if one is None else replace(one, scheme=one.scheme or splits.train.scheme)
-        for one in (splits.dev, splits.test)
-    )
-    return replace(splits, dev=dev, test=test)
-
-
 def _grid(splits: Splits, settings: RunSettings, trials: TrialSettings) -> tuple[RunSettings, ...]:
-    """The settings of a sweep: learning rates × epochs."""
     if splits.dev is None:
         raise BertsmithError("a sweep needs a dev file or held-out examples")
     rate, count = settings.learning_rate, settings.epochs
-    pairs = product(
-        trials.sweep_rates or (rate / 2, rate, rate * 2),
-        trials.sweep_epochs or sorted({max(1, count - 1), count, count + 1}),
-    )
-    return tuple(settings.changed(learning_rate=one, epochs=number) for one, number in pairs)
+    rates = trials.sweep_rates or (rate / 2, rate, rate * 2)
+    counts = trials.sweep_epochs or sorted({max(1, count - 1), count, count + 1})
+    pairs = product(rates, counts)
+    return tuple(settings.changed(learning_rate=rate, epochs=epochs) for rate, epochs in pairs)

@@ -25,7 +25,6 @@ class RunSettings(FinetuningSettings, BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _plain(cls, value: Any) -> Any:
-        """Take numbers of numpy as those of Python."""
         return value.item() if hasattr(value, "dtype") and hasattr(value, "item") else value
 
     @field_validator("freeze", mode="before")
@@ -56,9 +55,9 @@ def settings_for(task: str, usual: Mapping[str, Any] = {}, /, **given: Any) -> R
         raise BertsmithError(f"{task} has no loss {settings.loss[:60]!r}{known}")
     for name in set(TASK_OPTIONS) - kind.options:
         if getattr(settings, name) != RunSettings.model_fields[name].default:
-            tasks = [one.name for one in TASKS.values() if name in one.options]
+            tasks = [other.name for other in TASKS.values() if name in other.options]
             option = name_of(FinetuningSettings, name)
-            raise BertsmithError(f"{option} has no effect on {task}; it is for {_listed(tasks)}")
+            raise BertsmithError(f"{option} has no effect on {task}; it is for {listed(tasks)}")
     return settings
 
 
@@ -78,8 +77,7 @@ def checked(values: Mapping[str, Any]) -> RunSettings:
 
 
 def _complaint(error: ValidationError) -> BertsmithError:
-    """The first mistake in a line, with the nearest known name where one is unknown."""
-    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    first = min(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")
     name = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         near = nearest(name, RunSettings.model_fields)
@@ -90,7 +88,7 @@ def _complaint(error: ValidationError) -> BertsmithError:
     return BertsmithError(f"{name_of(FinetuningSettings, name)} {mistake}")
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """Names between commas, with "and" before the last."""
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Protocol
 
 from torch import nn
 
 from bertsmith.checkpoint.assemble import emptied, substitute
 from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.examples.draw import bits
-from bertsmith.finetuning.batches import Epochs, batch_of, micro_batches
-from bertsmith.finetuning.history import History, SilentCallback, TrainingCallback
-from bertsmith.finetuning.learner import PaddedInputs, TaskLoss
+from bertsmith.finetuning.batches import Epochs, PaddedInputs, TaskLoss, batch_of, micro_batches
 from bertsmith.finetuning.settings import RunSettings, matrix_rate_for
 from bertsmith.infer.loaded import LoadedModel
-from bertsmith.infer.run import STEP
+from bertsmith.infer.run import STEP, bar_of
+from bertsmith.ledger import Ledger
 from bertsmith.tasks.training import LEARNED, Sample, Training
 from bertsmith.train.activations import CachedEncoder, blocks_of, freeze, restore_forward
 from bertsmith.train.distributed import Ranks
@@ -28,9 +28,98 @@ from bertsmith.train.loop import Keeping, Replay, Scoring, Trainer
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision, supported
 from bertsmith.train.recipe import TrainPart
-from bertsmith.train.state import Checkpoints
+from bertsmith.train.state import Checkpoints, RunProgress
 from bertsmith.train.step import allow_signals, large_tables
 from bertsmith.train.weights import Best
+
+
+class TrainingCallback(Protocol):
+    """A callback for the progress of a run."""
+
+    def step(self, done: int, total: int, loss: float) -> None:
+        """A step is done."""
+
+    def epoch(self, row: dict[str, Any]) -> None:
+        """An epoch is done: its seed, its number, its mean loss, and the scores if there are."""
+
+
+class SilentCallback(TrainingCallback):
+    """A callback that does nothing."""
+
+
+@contextmanager
+def progress_bar(wanted: bool | None) -> Iterator[TrainingCallback]:
+    """A callback that draws a bar on standard error; by default on a terminal or in a notebook."""
+    from rich.console import Console
+
+    if wanted is None:
+        wanted = sys.stderr.isatty() or Console().is_jupyter
+    if not wanted:
+        yield SilentCallback()
+        return
+    with bar_of("{task.description}{task.completed} of {task.total} steps") as bar:
+        task = bar.add_task("", total=None)
+
+        class Bar(SilentCallback):
+            def step(self, done: int, total: int, loss: float) -> None:
+                bar.update(task, completed=done, total=total, description=f"loss {loss:.4f}, ")
+
+        yield Bar()
+
+
+@dataclass
+class History:
+    """The losses and scores of a run, which the training loop records."""
+
+    losses: list[float] = field(default_factory=list)  # of each step; NaN if it was skipped
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+    best: int = 0  # the epoch that was kept, from 1
+    planned: int = 0  # steps, if it does not stop early
+    examples: int = 0
+    seconds: float = 0.0  # of training, without evaluation
+
+    @property
+    def steps(self) -> int:
+        """The number of steps."""
+        return len(self.losses)
+
+    @property
+    def done(self) -> int:
+        """The number of the last epoch that is finished."""
+        return int(self.epochs[-1]["epoch"]) if self.epochs else 0
+
+    @property
+    def speed(self) -> float:
+        """Examples per second."""
+        return self.examples / self.seconds if self.seconds else 0.0
+
+    def log(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
+        """A step or an epoch is done."""
+        self.seconds = timing["elapsed"]
+        if "evaluated" in timing:
+            self.epochs.append({name: value for name, value in row.items() if name != "step"})
+        else:
+            self.losses.append(math.nan if "skipped" in row else row["loss"])
+
+    def kept(self) -> dict[str, Any]:
+        """The history as plain values, for a checkpoint."""
+        return asdict(self)
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Continue from the history in a checkpoint."""
+        self.__dict__.update(kept)
+        self.losses = [math.nan if loss is None else loss for loss in self.losses]
+
+    def cut(self, progress: RunProgress) -> tuple[dict[str, int], list[str]]:
+        """Do nothing: `restore` did it."""
+        return {}, []
+
+    def keep_ledger(self, ledger: Ledger) -> None:
+        """Do nothing: the model has the ledger."""
+
+
+# ------------------------------------------------------------------ the run
+
 
 Scores = dict[str, float]
 BUDGETS = {"cpu": 8192, "cuda": 32768}  # tokens that pass through the model at once
@@ -39,6 +128,9 @@ FALLING = 0.9  # a loss below this share of all earlier ones still falls
 UNCHANGED = 3  # scores without a better one, after which a run that has learned its file ends
 HEAD_RATE = 2e-3  # learning rate where only the head is trained
 SPARE = 10  # a checkpoint is written when ten times as long as it takes has passed
+# Settings that a run and the loop have in common.
+SHARED = {"seed", "optimizer", "learning_rate", "layer_decay", "weight_decay", "schedule"}
+SHARED |= {"warmup", "clip", "spike", "ema"}
 REPLAY = Replay(
     lambda example, counts: example.inputs,
     read=32,
@@ -96,10 +188,7 @@ class Tuning:
     # ------------------------------------------------------------------ training
 
     def run(self) -> None:
-        """Train; afterwards the model has the weights of the best epoch.
-
-        KeyboardInterrupt is raised after a signal; the run can be continued then.
-        """
+        """Train, up to the weights of the best epoch; a signal raises KeyboardInterrupt."""
         if self.checkpoints is not None:  # a writer may have been killed
             self.ranks.run_on_first(self.checkpoints.sweep)
         begun = self.checkpoints is not None and bool(self.checkpoints.steps())
@@ -121,6 +210,7 @@ class Tuning:
         freeze(self.bert.model, "encoder")
         settings = self.settings.changed(
             freeze="encoder",
+            trained="all",  # of the head; `freeze` is not for LoRA and biases
             learning_rate=HEAD_RATE,
             epochs=self.settings.head_epochs,
             optimizer="adamw",
@@ -209,22 +299,12 @@ class Tuning:
         return trainer
 
     def _train_part(self, settings: RunSettings, total: int) -> TrainPart:
-        """The settings as those of the loop."""
         return TrainPart(
-            seed=settings.seed,
+            **settings.model_dump(include=SHARED),
             steps=total,
-            optimizer=settings.optimizer,
-            learning_rate=settings.learning_rate,
             matrix_learning_rate=settings.matrix_learning_rate or matrix_rate_for(total),
-            layer_decay=settings.layer_decay,
-            weight_decay=settings.weight_decay,
             epsilon=1e-8,
-            schedule=settings.schedule,
-            warmup=settings.warmup,
             decay=0.1,
-            clip=settings.clip,
-            spike=settings.spike,
-            ema=settings.ema,
             precision=self.precision,
         )
 
@@ -285,7 +365,6 @@ class Tuning:
     # ------------------------------------------------------------------ shards
 
     def _unshard(self, named: Mapping[str, nn.Parameter], prefix: str = "model.") -> None:
-        """Give the loaded model whole weights on every rank."""
         whole = deepcopy(self.plain)
         values = {}
         for name, empty in whole.named_parameters():
@@ -325,10 +404,7 @@ class _Report:
 
 
 def can_replay(settings: RunSettings, ranks: Ranks) -> bool:
-    """Can one GPU replay the steps? Not if states are recomputed, cached or averaged.
-
-    Nor in float16, whose loss scale is decided on the host.
-    """
+    """Whether a GPU can replay the steps: not if states are recomputed or cached, or in float16."""
     plain = not settings.checkpointing and settings.freeze != "encoder" and not settings.ema
     plain = plain and supported(settings.dtype, ranks.device) != "float16"
     return ranks.device.type == "cuda" and ranks.count == 1 and settings.graphs and plain
@@ -337,11 +413,10 @@ def can_replay(settings: RunSettings, ranks: Ranks) -> bool:
 def has_ended(
     best: Best, settings: RunSettings, training: Training, rows: Sequence[Mapping[str, Any]]
 ) -> bool:
-    """Is there nothing more to expect from further epochs than from those of `rows`?
+    """Whether training ends early after the epochs of `rows`.
 
-    By `patience`. Without it, if dev scores have not risen any more since the training file was
-    learned, or for a third of many epochs; but never where the last epoch is to be kept, as in
-    benchmarks: they are trained as planned.
+    By `patience`. Without it, if dev scores have not risen since the training file was learned, or
+    for a third of many epochs; never where the last epoch is kept, as in benchmarks.
     """
     if settings.patience or settings.keep == "last":
         return 0 < settings.patience <= best.waited
@@ -355,10 +430,10 @@ def has_ended(
 
 
 def may_begin(rows: Sequence[Mapping[str, Any]], settings: RunSettings) -> bool:
-    """May the dev score yet rise for the first time?
+    """Whether the dev score may yet rise for the first time.
 
-    A model that still predicts the same everywhere has one score in all epochs (an F1 of 0) or none
-    (a correlation). With one score it goes on as long as its loss falls, from third to third.
+    A model that predicts the same everywhere has one score in all epochs (an F1 of 0) or none (a
+    correlation). With one score it goes on as long as its loss falls, from third to third.
     """
     values = (row.get(settings.metric) for row in rows)
     scores = {score for score in values if score is not None and not math.isnan(score)}

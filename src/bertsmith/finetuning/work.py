@@ -6,7 +6,7 @@ import hashlib
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -16,14 +16,16 @@ from typing import Any
 
 from torch import nn
 
+from bertsmith.checkpoint import locate, read_sentence
+from bertsmith.checkpoint.files import readable
 from bertsmith.errors import BertsmithError, setting_name
-from bertsmith.files import writing
-from bertsmith.finetuning.history import History
+from bertsmith.files import digest, writing
 from bertsmith.finetuning.result import TrainingRun
 from bertsmith.finetuning.settings import RunSettings
+from bertsmith.finetuning.tuning import History
 from bertsmith.folders import check_replaceable
 from bertsmith.foreign import read_table
-from bertsmith.store import WorkFolder
+from bertsmith.store import WorkFolder, fingerprint
 from bertsmith.tasks.splits import Splits
 from bertsmith.train.distributed import Ranks, assign
 from bertsmith.train.state import Checkpoints
@@ -33,6 +35,7 @@ INTERRUPTED = f"an interrupted run; continue it with {RESUME}, or start again wi
 ADVICE = "use the same options, or remove the folder to start again"
 SENTENCES = {name: f"the {name} changed since" for name in ("model", "data")}
 ENDING = ".partial"
+MADE_OF = {".json", ".txt", ".model", ".safetensors", ".bin"}  # files of a model
 Scores = dict[str, dict[str, float] | None]  # split → its scores
 
 
@@ -44,10 +47,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class PartialFolder:
-    """The folder of an output directory for an interrupted command.
-
-    It holds the plan, finished runs, the best weights so far, and the state of a run.
-    """
+    """An interrupted command's plan, finished runs, best weights and state, beside its output."""
 
     def __init__(self, out: str | Path) -> None:
         path = Path(os.path.realpath(out))
@@ -125,6 +125,20 @@ def data_sum(splits: Splits) -> str:
     return total.hexdigest()
 
 
+def sum_of(paths: Iterable[Path]) -> str:
+    """One SHA-256 sum for several files."""
+    return fingerprint({path.name: digest(path) for path in paths})
+
+
+def model_sum(model: str | Path) -> str:
+    """The sum of all that a model is made of: weights, config, vocabulary."""
+    directory = locate(model)
+    directory, _ = read_sentence(directory) or (directory, None)
+    with readable(directory):
+        files = [path for path in directory.iterdir() if path.suffix in MADE_OF and path.is_file()]
+        return sum_of(files)
+
+
 @contextmanager
 def terminable() -> Iterator[None]:
     """Let SIGTERM end the work as Ctrl-C does."""
@@ -166,5 +180,4 @@ def check_out(out: str | Path, overwrite: bool = False, resume: bool = False) ->
 
 
 def _report(out: str | Path) -> dict[str, Any]:
-    """The report in an output directory; empty if there is none."""
     return read_table(Path(out) / "report.json") or {}

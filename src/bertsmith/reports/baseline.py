@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,7 @@ VECTORS = "bertsmith-embed"  # whose cosines are the baseline of pairs
 def baseline(
     splits: Splits, class_weights: str = "", device: str | None = None
 ) -> dict[str, Any] | None:
-    """Scores of the task's baseline on the dev and test files; None where it has none.
-
-    Labels have the same weights as in fine-tuning. Where it cannot be fitted, "note" says why.
-    """
+    """Scores of the task's baseline on dev and test; "note" says why it cannot be fitted."""
     kind = task_named(splits.train.task).baseline
     files = {"dev": splits.dev, "test": splits.test}
     if not kind or not any(files.values()):
@@ -80,8 +78,7 @@ def verdict(
 
 
 def _texts(examples: Sequence[Any]) -> list[str]:
-    """Both texts of a pair as one."""
-    return [" ".join(text for text in (one.text, one.pair) if text) for one in examples]
+    return [" ".join(filter(None, (example.text, example.pair))) for example in examples]
 
 
 def fitted_words(train: Dataset[Any], class_weights: str = "") -> Any:
@@ -124,22 +121,20 @@ def fitted_words(train: Dataset[Any], class_weights: str = "") -> Any:
     models = {}
     sides = label_weights(class_weights, labels, seen, len(examples))
     for name, with_label, without in zip(labels, *sides, strict=True):
-        applies = np.array([name in one.labels for one in examples])
+        applies = np.array([name in example.labels for example in examples])
         # A label that no or every example has is always predicted so.
         models[name] = bool(applies[0])
         if applies.min() != applies.max():
             models[name] = _logistic(rows, applies, {True: with_label, False: without})
 
     def several(some: Sequence[Any]) -> list[Prediction]:
-        rows_of_features = features.transform(_texts(some))
-        chosen = {
-            name: [one] * len(some) if isinstance(one, bool) else one.predict(rows_of_features)
-            for name, one in models.items()
-        }
-        return [
-            Prediction(tuple(name for name in labels if chosen[name][row]), 1.0)
-            for row in range(len(some))
+        new_rows = features.transform(_texts(some))
+        applies = [
+            [model] * len(some) if isinstance(model, bool) else model.predict(new_rows)
+            for model in models.values()
         ]
+        chosen = (tuple(compress(labels, flags)) for flags in zip(*applies, strict=True))
+        return [Prediction(names, 1.0) for names in chosen]
 
     return several
 

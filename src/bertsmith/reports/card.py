@@ -19,10 +19,7 @@ def write_result_card(
     defaults: Mapping[str, Any],
     base: str | Path | None = None,
 ) -> None:
-    """Write README.md from what report.json says; settings as by `defaults` are left out.
-
-    With `base`, of an adapter of this model.
-    """
+    """Write README.md from report.json, for an adapter of `base`; default settings are left out."""
     config, teacher = checkpoint.config, content.get("distillation")
     splits = {split: scores for split, scores in content["scores"].items() if scores}
     text = markdown(
@@ -48,7 +45,6 @@ def write_result_card(
 
 
 def _adapter(base: str | Path, checkpoint: Checkpoint, named: bool) -> dict[str, Any]:
-    """What others need to open an adapter: the model that it belongs to, and its labels."""
     directory, settings = Path(base).is_dir(), checkpoint.settings
     return {
         "base": Path(base).resolve() if directory else base,
@@ -61,7 +57,6 @@ def _adapter(base: str | Path, checkpoint: Checkpoint, named: bool) -> dict[str,
 
 
 def _baseline(content: Mapping[str, Any]) -> str:
-    """The score of the baseline on the same data."""
     simple, metric = content.get("baseline") or {}, content["metric"]
     for split in ("test", "dev"):
         scores = (simple.get("scores") or {}).get(split)
@@ -71,18 +66,13 @@ def _baseline(content: Mapping[str, Any]) -> str:
 
 
 def _settings(content: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
-    """The main settings, and others that differ from their defaults."""
     if chosen := (content.get("auto") or {}).get("chosen"):
         return f"Chosen by cross-validation (fine-tuning with `auto`): {chosen}."
     always = ("learning_rate", "optimizer", "epochs", "batch_size", "seed")
-    shown = {
-        name: value
-        for name, value in content["settings"].items()
-        if name in always or (value != defaults[name] and name != "metric")
-    }
     text = ", ".join(
         f"{name.replace('_', ' ')} {f'{value:.4g}' if isinstance(value, float) else value}"
-        for name, value in shown.items()
+        for name, value in content["settings"].items()
+        if name in always or (value != defaults[name] and name != "metric")
     )
     epoch = f"epoch {content['kept_epoch']} was kept"
     if content["scores"]["dev"] and content["settings"]["keep"] == "best":

@@ -46,12 +46,9 @@ def push(
     folder, scores = _model(Path(run))
     if "/" not in repo or not HUB_ID.fullmatch(repo):
         raise BertsmithError(f"{repo!r:.120} is not the name of a repository: write USER/NAME")
-    files = sorted(
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and path.name != "README.md" and not path.name.startswith(".")
-        if report or path.name not in REPORTS
-    )
+    left_out = ("README.md", *(() if report else REPORTS))
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.name[0] != ".")
+    files = sorted(path for path in paths if path.name not in left_out)
     card = card_text(folder, repo.rpartition("/")[2], licence, scores).encode()
     if get_token() is None:
         raise BertsmithError(f"the hub asks who you are: {TOKEN}")
@@ -99,7 +96,6 @@ def card_text(folder: Path, name: str, licence: str | None, scores: list[EvalRes
 
 
 def _model(run: Path) -> tuple[Path, list[EvalResult]]:
-    """The model directory of a run, and its scores."""
     if not run.is_dir():
         raise BertsmithError(f"{one_line(run)}: no such directory")
     if (run / "recipe.toml").is_file():
@@ -110,12 +106,10 @@ def _model(run: Path) -> tuple[Path, list[EvalResult]]:
         return run / "model", list(_results("fill-mask", HELD_OUT, "", kinds))
     if not any((run / name).is_file() for name in ("config.json", ADAPTER)):
         raise BertsmithError(f"{run}: no model: it has neither config.json nor {ADAPTER}")
-    content = read_table(run / "report.json") or {}
-    results: list[EvalResult] = []
+    content, results = read_table(run / "report.json") or {}, []
     for split, scores in (content.get("scores") or {}).items():
         file = content["files"].get(split, {}).get("file", split)
-        kind = str(task_named(content["task"]).hub_tag)
-        results += _results(kind, file, split, scores or {})
+        results += _results(task_named(content["task"]).hub_tag, file, split, scores or {})
     return run, results
 
 
@@ -135,7 +129,6 @@ def _results(kind: str, data: str, split: str, scores: Mapping[str, Any]) -> Ite
 
 
 def _notes(folder: Path, card: bytes) -> list[str]:
-    """Reasons why others may not be able to use the model."""
     notes = []
     if b"\nlicense:" not in card:
         notes.append("no licence: others may not use the model; name one as `licence`")

@@ -85,9 +85,8 @@ def quantize(
     """Write a model whose weights are int8, if it is as good as its float32 original on `data`.
 
     With labels both models are scored; without, their predictions or vectors are compared. Where
-    more than `at_most` points are lost (a point estimate, not the end of the interval), the layers
-    with the largest errors stay in float32, more of them each time; if that does not help, an error
-    says so and nothing is written.
+    more than `at_most` points are lost (a point estimate), the layers with the largest errors stay
+    in float32, more of them each time; if that does not help, an error says so.
     """
     if at_most is not None and (data is None or not at_most >= 0):
         raise BertsmithError("at_most is a number of points, 0 or more, and needs data to score on")
@@ -185,7 +184,6 @@ class Int8Comparison:
         return evaluate(plain, sample_of(dataset, limit)) if labelled else None
 
     def _values(self, bert: LoadedModel) -> list[Any]:
-        """What a model with a task predicts for texts without labels."""
         if self.scored is not None or self.task.head is None:
             return []
         return [one.value for one in self.task.predict(bert, self.examples)]
@@ -198,14 +196,12 @@ class Int8Comparison:
             "cosine": {"mean": float(cosines.mean()), "minimum": float(cosines.min())},
             "neighbours": neighbours(self.vectors, vectors),
         }
-        if self.scored is None and not self.predicted:
-            lost = 100 * (1 - float(cosines.mean()))
-            return QuantizationProof(len(self.texts), lost, "cosine", **about)
         if self.scored is None:
-            about |= agreement(self.predicted, self._values(int8))
+            if self.predicted:
+                about |= agreement(self.predicted, self._values(int8))
             measure = "agreement" if "agreement" in about else "cosine"  # numbers are never equal
             lost = 100 * (1 - about.get("agreement", float(cosines.mean())))
-            return QuantizationProof(len(self.predicted), lost, measure, **about)
+            return QuantizationProof(len(self.predicted or self.texts), lost, measure, **about)
         result = evaluate(int8, self.dataset)
         metric = self.scored.task.metrics(self.dataset)[0]
         paired = compare(self.scored, result, metric)

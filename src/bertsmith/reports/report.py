@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bertsmith.files import write_text
 from bertsmith.metrics import calibration
-from bertsmith.metrics.curves import PrecisionRecall, coverage, precision_recall
+from bertsmith.metrics.curves import coverage, precision_recall
 from bertsmith.metrics.labels import known
 from bertsmith.metrics.numbers import ranks
 from bertsmith.pages import (
@@ -49,14 +49,14 @@ def write_evaluation(
     path: Path, result: Evaluation, model: str, metric: str, draws: int = 1000
 ) -> None:
     """Write a page about one model on one file."""
-    between = asdict(interval(result, metric, draws))
+    ends = asdict(interval(result, metric, draws))
     content = {
         "task": result.dataset.task,
         "model": model,
         "metric": metric,
         "files": {"test": {"file": result.dataset.path.name, "examples": len(result.dataset)}},
         "scores": {"dev": None, "test": result.scores},
-        "intervals": {"dev": None, "test": between if math.isfinite(between["low"]) else None},
+        "intervals": {"dev": None, "test": ends if math.isfinite(ends["low"]) else None},
         "over_seeds": {"dev": None, "test": None},
         "seeds": [],
         "sweep": [],
@@ -71,14 +71,13 @@ def report_page(
     content: Mapping[str, Any], result: Evaluation | None, losses: Sequence[float] | None
 ) -> str:
     """The page about a run whose scores and settings are `content`; `losses` of each step."""
-    metric = content["metric"]
+    metric, training = content["metric"], ""
     sweep = [
         (f"{run['learning_rate']:g}", run["epochs"], run["dev"][metric]) for run in content["sweep"]
     ]
-    training = ""
     if losses is not None:
-        rate = f"{content['examples_per_second']:,.1f} examples per second"
-        training = f"Epoch {content['kept_epoch']} was kept; {rate}."
+        speed = f"{content['examples_per_second']:,.1f} examples per second"
+        training = f"Epoch {content['kept_epoch']} was kept; {speed}."
     return page(
         "report.html",
         f"{content['task'].capitalize()}: {Path(content['model']).name}",
@@ -104,37 +103,31 @@ def report_page(
 
 def _used(content: Mapping[str, Any]) -> dict[str, Any]:
     """The settings without those of other tasks and of another optimizer."""
-    options = task_named(content["task"]).options
-    return {
-        name: value
-        for name, value in content["settings"].items()
-        if (name not in TASK_OPTIONS or name in options)
-        and (name != "matrix_learning_rate" or value)
-    }
+    settings = dict(content["settings"])
+    unused = set(TASK_OPTIONS) - task_named(content["task"]).options
+    if not settings.get("matrix_learning_rate"):
+        unused.add("matrix_learning_rate")
+    return {name: settings[name] for name in settings if name not in unused}
 
 
 # ------------------------------------------------------------------ scores
 
 
 def _tiles(content: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """The main score with its interval, and how many examples there were."""
     split = "test" if content["scores"]["test"] else "dev"
     scores, metric = content["scores"][split], content["metric"]
     tiles = []
     if scores:
-        value, more = f"{scores[metric]:.4f}", ""
-        if between := content["intervals"][split]:
-            more = f"95% interval {between['low']:.4f} to {between['high']:.4f}"
-        if summary := content["over_seeds"][split]:
+        value, runs, summary = f"{scores[metric]:.4f}", "", content["over_seeds"][split]
+        if summary:
             what = "folds" if content.get("folds") and split == "dev" else "seeds"
             value = f"{summary['mean']:.4f} ± {summary['deviation']:.4f}"
-            more = (
-                f"{summary['count']} {what}; 95% interval {summary['low']:.4f} to "
-                f"{summary['high']:.4f}"
-            )
-        tiles.append((f"{readable(metric)} ({split})", value, "", more))
-    for name, one in content["files"].items():
-        tiles.append((name, f"{one['examples']:,}", "examples", one["file"]))
+            runs = f"{summary['count']} {what}; "
+        ends = summary or content["intervals"][split]
+        interval = f"95% interval {ends['low']:.4f} to {ends['high']:.4f}" if ends else ""
+        tiles.append((f"{readable(metric)} ({split})", value, "", runs + interval))
+    for name, file in content["files"].items():
+        tiles.append((name, f"{file['examples']:,}", "examples", file["file"]))
     return tiles
 
 
@@ -161,89 +154,74 @@ def _scores(content: Mapping[str, Any]) -> list[Any]:
         ]
         tables.append(table(("seed", *(f"{readable(metric)} ({name})" for name in splits)), seeds))
     if average := content.get("average"):
-        rows = [(str(one["number"]), one["dev"]) for one in average["members"]]
+        rows = [(str(member["number"]), member["dev"]) for member in average["members"]]
         rows += [
-            (f"average of {', '.join(map(str, one['members']))}", one["dev"])
-            for one in average["tried"]
+            (f"average of {', '.join(map(str, mean['members']))}", mean["dev"])
+            for mean in average["tried"]
         ]
         tables.append(table((average["of"], f"{readable(average['metric'])} (dev)"), rows))
     return tables
 
 
 def _baseline(content: Mapping[str, Any]) -> Any:
-    """The main score as a bar, and those of simple baselines below it."""
-    metric, simple = (
-        content["metric"],
-        [content.get(name) or {} for name in ("baseline", "vectors")],
-    )
+    metric = content["metric"]
+    simple = [content.get(name) or {} for name in ("baseline", "vectors")]
+    models = [{"name": "this model", "scores": content["scores"]}, *simple]
     for split in ("test", "dev"):
-        own = (content["scores"].get(split) or {}).get(metric)
-        others = {
-            one["name"]: score
-            for one in simple
-            if (score := ((one.get("scores") or {}).get(split) or {}).get(metric)) is not None
+        scores = {
+            model["name"]: score
+            for model in models
+            if (score := ((model.get("scores") or {}).get(split) or {}).get(metric)) is not None
         }
-        if own is not None and others:
-            rows = [(name, score, f"{score:.4f}") for name, score in others.items()]
+        if "this model" in scores and len(scores) > 1:
+            rows = [(name, score, f"{score:.4f}") for name, score in scores.items()]
+            weak = range(1, len(rows))
             return {
                 "title": f"{readable(metric)} ({split})",
-                "bars": bar_list(
-                    [("this model", own, f"{own:.4f}"), *rows],
-                    most=max(1.0, own, *others.values()),
-                    weak=list(range(1, len(rows) + 1)),
-                ),
-                "note": "; ".join(filter(None, (one.get("note") for one in simple))),
+                "bars": bar_list(rows, most=max(1.0, *scores.values()), weak=weak),
+                "note": "; ".join(filter(None, (model.get("note") for model in simple))),
             }
     return None
 
 
 def _teacher(content: Mapping[str, Any]) -> Any:
-    """A distilled model beside its teacher, and the paired comparison of their scores."""
-    one = content.get("distillation")
-    if not one:
+    distilled = content.get("distillation")
+    if not distilled:
         return None
     lines = [
-        f"{split} {two['metric']}: student less teacher is {two['difference']:+.4f} (95 %:"
-        f" {two['low']:+.4f} to {two['high']:+.4f}; paired bootstrap, p = {two['p_value']:.3g})"
-        for split, two in one["comparison"].items()
+        f"{split} {test['metric']}: student less teacher is {test['difference']:+.4f} (95 %:"
+        f" {test['low']:+.4f} to {test['high']:+.4f}; paired bootstrap, p = {test['p_value']:.3g})"
+        for split, test in distilled["comparison"].items()
     ]
-    rows = table(("", "teacher", "student"), [tuple(row) for row in one["table"]])
-    return {"about": one["about"], "rows": rows, "lines": lines + one["notes"]}
+    rows = table(("", "teacher", "student"), distilled["table"])
+    return {"about": distilled["about"], "rows": rows, "lines": lines + distilled["notes"]}
 
 
 def _curves(content: Mapping[str, Any], losses: Sequence[float]) -> list[Any]:
     points, metric = [(float(step), loss) for step, loss in enumerate(losses, 1)], content["metric"]
-    drawn = [line_chart("Training loss", [Series("loss", smoothed(points))], x_label="step")]
+    charts = [line_chart("Training loss", [Series("loss", smoothed(points))], x_label="step")]
     epochs = enumerate(content["epochs"], 1)
-    scores = [(float(n), row[metric]) for n, row in epochs if metric in row]
-    if scores:
-        name = f"dev {readable(metric)}"
-        series = [Series(name, scores, dots=True)]
-        drawn.append(line_chart(f"D{name[1:]}", series, x_label="epoch"))
-    return drawn
+    if scores := [(float(n), row[metric]) for n, row in epochs if metric in row]:
+        series = [Series(f"dev {readable(metric)}", scores, dots=True)]
+        charts.append(line_chart(f"Dev {readable(metric)}", series, x_label="epoch"))
+    return charts
 
 
 def _classes(result: Evaluation | None) -> Any:
-    """Precision, recall and F1 of every label, or of every type of entity."""
     scores = {} if result is None else result.task.per_class(result.dataset, result.values)
-    rows = [(name, one.precision, one.recall, one.f1, one.support) for name, one in scores.items()]
-    if not rows:
-        return None
-    most = max(row[-1] for row in rows)
+    rows = [(name, s.precision, s.recall, s.f1, s.support) for name, s in scores.items()]
+    most = max((row[-1] for row in rows), default=0)
     if len(rows) > CLASSES:
         rows.sort(key=lambda row: row[3])
-    first, rest = rows[:CLASSES], rows[CLASSES:]
-    return {
-        "first": class_bars(first, most),
-        "rest": class_bars(rest, most) if rest else "",
-        "count": len(rest),
-    }
+    first, rest = class_bars(rows[:CLASSES], most), rows[CLASSES:]
+    folded = {"rest": class_bars(rest, most) if rest else "", "count": len(rest)}
+    return {"first": first, **folded} if rows else None
 
 
 def _precision_recall(result: Evaluation) -> list[Any]:
     """Precision-recall curves of labels; of two labels, that of the positive one and its F1."""
-    outputs = [one.output.get("scores") for one in result.predictions]
-    scores = [one for one in outputs if isinstance(one, dict)]
+    outputs = [prediction.output.get("scores") for prediction in result.predictions]
+    scores = [output for output in outputs if isinstance(output, dict)]
     if not scores or len(scores) < len(outputs):
         return []
     names = list(scores[0])
@@ -255,14 +233,20 @@ def _precision_recall(result: Evaluation) -> list[Any]:
     labels = [result.task.label_of(example) for example in result.dataset.examples]
     curves = {}
     for name in names:
-        flags = [name == one if isinstance(one, str) else name in one for one in labels]
+        flags = [name == label if isinstance(label, str) else name in label for label in labels]
         if any(flags):
-            curves[name] = precision_recall([one[name] for one in scores], flags)
+            curves[name] = precision_recall([row[name] for row in scores], flags)
     shown = sorted(curves, key=lambda name: curves[name].average_precision)[:CURVES]
     if not shown:
         return []
+    series = []
+    for name in shown:
+        curve = curves[name]
+        points = [(0.0, 100 * float(curve.precision[0])), *_curve(curve.recall, curve.precision)]
+        series.append(Series(f"{name} (AP {curve.average_precision:.3f})", points))
     rest = "" if len(shown) == len(curves) else f" of the {len(shown)} hardest classes"
-    charts = [_recall_chart(f"Precision and recall{rest}", {one: curves[one] for one in shown})]
+    axes: Any = {"x_label": "recall (%)", "y_label": "precision", "unit": "%", "from_zero": True}
+    charts = [line_chart(f"Precision and recall{rest}", series, **axes)]
     if binary is not None:
         curve = curves[shown[0]]
         lines = {"precision": curve.precision, "recall": curve.recall, "F1": curve.f1}
@@ -271,21 +255,7 @@ def _precision_recall(result: Evaluation) -> list[Any]:
     return charts
 
 
-def _recall_chart(title: str, curves: Mapping[str, PrecisionRecall]) -> Any:
-    series = [
-        Series(
-            f"{name} (AP {one.average_precision:.3f})",
-            [(0.0, 100 * float(one.precision[0])), *_curve(one.recall, one.precision)],
-        )
-        for name, one in curves.items()
-    ]
-    return line_chart(
-        title, series, x_label="recall (%)", y_label="precision", unit="%", from_zero=True
-    )
-
-
 def _coverage(result: Evaluation) -> list[Any]:
-    """Accuracy, and the fraction of examples that is left, over the lowest confidence."""
     correct = result.task.correct(result.dataset, result.values)
     if correct is None:
         return []
@@ -301,13 +271,11 @@ def _by_threshold(title: str, places: Any, lines: Mapping[str, Any], label: str)
 
 
 def _curve(x: NDArray[Any], y: NDArray[Any]) -> list[tuple[float, float]]:
-    """Points of a curve in percent, at most POINTS of them."""
     picks = np.unique(np.linspace(0, len(x) - 1, min(POINTS, len(x))).round().astype(int))
     return [(100 * float(x[place]), 100 * float(y[place])) for place in picks]
 
 
 def _calibration(evaluation: Evaluation | None) -> dict[str, Any] | None:
-    """How often predictions of each confidence are correct."""
     if evaluation is None:
         return None
     correct = evaluation.task.correct(evaluation.dataset, evaluation.values)
@@ -321,13 +289,12 @@ def _calibration(evaluation: Evaluation | None) -> dict[str, Any] | None:
     ]
     return {
         "error": f"{result.expected:.4f}",
-        "chart": reliability([(bin.confidence, bin.accuracy) for bin in result.bins]),
+        "chart": reliability([row[2:] for row in rows]),
         "bins": table(("confidence", "predictions", "mean confidence", "accuracy"), rows),
     }
 
 
 def _numbers(result: Evaluation) -> list[Any]:
-    """Predicted numbers over their labels."""
     labels = [result.task.label_of(example) for example in result.dataset.examples]
     if not result.task.numeric or len(set(labels)) < 2:
         return []
@@ -375,7 +342,6 @@ def _matrix(result: Evaluation | None) -> dict[str, Any] | None:
 
 
 def _confusions(counts: Counter[tuple[str, str]]) -> Any:
-    """The pairs of label and prediction with the most errors, as bars."""
     pairs = [
         (f"{label} → {predicted}", float(count), f"{count:,}")
         for (label, predicted), count in sorted(counts.items())
@@ -391,9 +357,9 @@ def _most_confused(labels: Sequence[str], predicted: Sequence[str]) -> list[str]
     if len(names) <= LABELS:
         return names
     wrong = dict.fromkeys(names, 0)
-    for one, other in zip(labels, predicted, strict=True):
-        wrong[one] += one != other
-        wrong[other] += one != other
+    for label, prediction in zip(labels, predicted, strict=True):
+        wrong[label] += label != prediction
+        wrong[prediction] += label != prediction
     often = set(sorted(names, key=lambda name: -wrong[name])[:LABELS])
     return [name for name in names if name in often]
 
@@ -402,28 +368,20 @@ def _most_confused(labels: Sequence[str], predicted: Sequence[str]) -> list[str]
 
 
 def _errors(result: Evaluation) -> dict[str, Any]:
-    """The worst errors, and how many there are in all."""
-    numbers = worst(result, len(result.dataset))
-    return {
-        "numeric": result.task.numeric,
-        "examples": [_example(result, number) for number in numbers[:WORST]],
-        "count": len(numbers),
-        "total": len(result.dataset),
-    }
-
-
-def worst(result: Evaluation, most: int) -> list[int]:
     """The errors: the wrongest first, and of those the ones with the highest confidence."""
-    rows = []
     correctness: Sequence[float] = result.correctness()
     labels = [result.task.label_of(example) for example in result.dataset.examples]
     if result.task.measure and len(set(labels)) > 1:
         # Predictions and labels have different units: their ranks are compared.
         correctness = (-abs(ranks(labels) - ranks(result.values))).tolist()
-    for number, (good, one) in enumerate(zip(correctness, result.predictions, strict=True)):
-        if good < result.task.perfect:
-            rows.append((good, -one.confidence, number))
-    return [number for _, _, number in sorted(rows)[:most]]
+    rows = enumerate(zip(correctness, result.predictions, strict=True))
+    wrong = [(good, -p.confidence, n) for n, (good, p) in rows if good < result.task.perfect]
+    return {
+        "numeric": result.task.numeric,
+        "examples": [_example(result, number) for _, _, number in sorted(wrong)[:WORST]],
+        "count": len(wrong),
+        "total": len(result.dataset),
+    }
 
 
 def _example(result: Evaluation, number: int) -> dict[str, Any]:
