@@ -181,7 +181,7 @@ class FastLearner:
                 with torch.inference_mode():
                     output = self.bert.outputs(rows)
                 units.append(output.double().softmax(-1).numpy())
-                classes += targets["classes"].tolist()
+                classes += targets["labels"].tolist()
             pairs.append((np.concatenate(units), classes))
         return pairs
 

@@ -160,7 +160,7 @@ def placed(text: str, start: int | None, passage: str, ledger: Ledger) -> Span:
 # ------------------------------------------------------------------ rows
 
 
-def question_rows(rows: Rows, gold: bool = True) -> list[QuestionExample | None]:
+def question_rows(rows: Rows, gold: bool) -> list[QuestionExample | None]:
     """A question for each row; None for a row without a question or a passage."""
     finder, ledger = rows.finder, rows.ledger
     question, passage = finder.needed("question"), finder.needed("passage")
@@ -281,7 +281,7 @@ class AnsweringReading(Reading):
             ),
         }
     )
-    shared = "passage"
+    shared, textless = "passage", "rows without a question or a passage, left out"
     labelling = MarkAnswer("answers")
     layouts = (Squad(),)
 
@@ -301,13 +301,11 @@ class AnsweringReading(Reading):
 
     def examples(self, rows: Rows) -> list[QuestionExample]:
         """Rows with a question, a passage and answers: texts, or SQuAD's texts and starts."""
-        read = question_rows(rows)
-        rows.ledger.note("rows without a question or a passage, left out", read.count(None))
-        return _merged([one for one in read if one is not None], rows.ledger)
+        return _merged(super().examples(rows), rows.ledger)
 
-    def inputs(self, rows: Rows) -> list[QuestionExample | None]:
+    def read(self, rows: Rows, labelled: bool) -> list[QuestionExample | None]:
         """A question for each row."""
-        return question_rows(rows, gold=False)
+        return question_rows(rows, labelled)
 
     def kept_apart(self, examples: Sequence[Any]) -> tuple[str, list[list[str]]]:
         """Articles, or passages if there are few articles."""

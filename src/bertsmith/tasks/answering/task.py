@@ -25,15 +25,7 @@ from bertsmith.pages.results import marked_text, score_table
 from bertsmith.tasks.answering.reading import READING, QuestionExample, Span
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.task import Display, DisplayText, Mark, Prediction, Rows, Scorer, Task, Values
-from bertsmith.tasks.training import (
-    ABSENT,
-    Sample,
-    Targets,
-    Training,
-    TrainingItem,
-    class_loss,
-    item_weights,
-)
+from bertsmith.tasks.training import ABSENT, Sample, Targets, Training, TrainingItem, class_loss
 from bertsmith.tasks.use import Askable, Call, RequestBody, TaskResult, form
 
 THRESHOLD = "no_answer_threshold"  # in config.json: the probability above which there is no answer
@@ -184,8 +176,7 @@ class AnsweringTraining(Training):
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """A sample for each window, so that a batch size counts windows, as is usual."""
-        windower = self.windower(bert)
-        samples: list[Sample] = []
+        windower, samples = bert.windower(), list[Sample]()
         unique = list(dict.fromkeys(text for example in examples for text in example.texts))
         encoded = dict(zip(unique, bert.encode(unique), strict=True))
         for number, example in enumerate(examples):
@@ -198,19 +189,12 @@ class AnsweringTraining(Training):
             samples += [(TrainingItem((window,), _inside(window, span)),) for window in windows]
         return samples
 
-    def targets(self, items: Sequence[TrainingItem]) -> Targets:
-        """Rows of first and last tokens within each window, and weights, each (N,)."""
-        starts, ends = (torch.tensor([item.target[side] for item in items]) for side in (0, 1))
-        return {"starts": starts, "ends": ends, "weights": item_weights(items)}
-
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
         """The mean of two cross entropies over all tokens of a window: of starts and of ends."""
-        layout = batch.layout
-        grid = outputs.new_full((len(layout.lengths), layout.longest, 2), float("-inf"))
-        grid = grid.index_put((layout.owner, layout.positions), outputs)
+        grid, labels = _padded(outputs, batch, float("-inf")), targets["labels"]
         starts, ends = (
-            class_loss(grid[:, :, side], targets[name], focal=self.options.focal)
-            for side, name in enumerate(("starts", "ends"))
+            class_loss(grid[:, :, side], labels[:, side], focal=self.options.focal)
+            for side in (0, 1)
         )
         return ((starts + ends) / 2 * targets["weights"]).sum()
 
@@ -218,15 +202,19 @@ class AnsweringTraining(Training):
         self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
     ) -> Tensor:
         """The mean of two cross entropies with the teacher's: of starts and of ends."""
-        layout = batch.layout
-        empty = outputs.new_full((len(layout.lengths), layout.longest, 2), ABSENT)
-        places = (layout.owner, layout.positions)
-        student, teacher = (empty.index_put(places, x) for x in (outputs, targets["teacher"]))
+        student, teacher = (_padded(x, batch, ABSENT) for x in (outputs, targets["teacher"]))
         both = [
             soft_cross_entropy(student[:, :, side], teacher[:, :, side], temperature)
             for side in (0, 1)
         ]
         return (torch.stack(both).mean(0) * targets["weights"]).sum()
+
+
+def _padded(outputs: Tensor, batch: Batch, absent: float) -> Tensor:
+    """The outputs of all tokens (T, 2) as rows of one length (N, longest, 2)."""
+    layout = batch.layout
+    empty = outputs.new_full((len(layout.lengths), layout.longest, 2), absent)
+    return empty.index_put((layout.owner, layout.positions), outputs)
 
 
 def token_span(

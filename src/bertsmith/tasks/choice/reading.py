@@ -99,15 +99,10 @@ class ChoiceReading(Reading):
             return TaskGuess(0.9, "it has choices")
         return None
 
-    def examples(self, rows: Rows) -> list[ChoiceExample]:
+    def read(self, rows: Rows, labelled: bool) -> list[ChoiceExample | None]:
         """Rows with a prompt, the choices (in one column or several) and which of them is right."""
-        read = choice_rows(rows)
-        rows.ledger.note("rows without a text, left out", read.count(None))
-        return [one for one in read if one is not None]
-
-    def inputs(self, rows: Rows) -> list[ChoiceExample | None]:
-        """A prompt with its choices for each row."""
-        return [one and replace(one, label=None) for one in choice_rows(rows)]
+        examples = choice_rows(rows)
+        return examples if labelled else [one and replace(one, label=None) for one in examples]
 
     def units(self, example: Any) -> list[tuple[str, ...]]:
         """The prompt with each of its choices."""

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from bertsmith.batch import Batch
@@ -20,11 +19,9 @@ from bertsmith.tasks.task import Prediction, Scorer, Values, exclusive_predictio
 from bertsmith.tasks.training import (
     Targets,
     TaskOptions,
-    TrainingItem,
     class_loss,
     class_weights,
-    item_weights,
-    soft_choice_loss,
+    soft_class_loss,
 )
 
 
@@ -52,22 +49,17 @@ class ClassificationTraining(LabelTraining):
         """The weight of its class."""
         return self.weights[self.target(example)]
 
-    def targets(self, items: Sequence[TrainingItem]) -> Targets:
-        """Class indices and weights (N,)."""
-        classes = torch.tensor([item.target for item in items])
-        return {"classes": classes, "weights": item_weights(items)}
-
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
         """Cross entropy of each window, times its weight."""
         focal, smoothing = self.options.focal, self.options.smoothing
-        loss = class_loss(outputs, targets["classes"], focal=focal, smoothing=smoothing)
+        loss = class_loss(outputs, targets["labels"], focal=focal, smoothing=smoothing)
         return (loss * targets["weights"]).sum()
 
     def soft_loss(
         self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
     ) -> Tensor:
         """Cross entropy with the teacher's probabilities."""
-        return soft_choice_loss(outputs, targets, temperature)
+        return soft_class_loss(outputs, targets, temperature)
 
 
 class ClassificationTask(LabelTask):

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertsmith.data.columns import Finder, is_list
-from bertsmith.data.tables import Table, Where, is_absent, list_cell, sample
+from bertsmith.data.tables import Row, Table, Where, is_absent, list_cell, sample
 from bertsmith.tasks.cells import (
-    TEXTLESS,
     TextReading,
     class_cell,
     class_names,
+    labelled_texts,
     text_columns,
     texts_and_label,
 )
@@ -54,7 +54,7 @@ class MultilabelReading(TextReading):
             return None
         return TaskGuess(0.45, f"it has {what} and lists of labels")
 
-    def examples(self, rows: Rows) -> list[MultiLabelled]:
+    def read(self, rows: Rows, labelled: bool) -> list[MultiLabelled | None]:
         """Texts with lists of labels, labels between separators, or columns of 0 and 1."""
         table, finder = rows.table, rows.finder
         column = finder.named("label")
@@ -67,23 +67,17 @@ class MultilabelReading(TextReading):
         if column and separator.strip():
             finder.note("label", f"{column}, split at {separator}", column)
         classes = class_names(rows, column)
-        examples = []
-        for row, where in rows:
-            labels: tuple[str, ...] | None = None
+
+        def labels(row: Row, where: Where) -> tuple[str, ...] | None:
             if flags:
-                labels = tuple(
-                    name for name in flags if str(row.cells.get(name)) in ("1", "1.0", "True")
-                )
-            elif column is not None and not is_absent(value := row.cells.get(column)):
-                cells = _several(value, where, column, separator)
-                spelled = (class_cell(cell, where, column, classes) for cell in cells)
-                labels = tuple(dict.fromkeys(name for name in spelled if name is not None))
-            both = texts.read(row, where)
-            if both is None:
-                rows.ledger.note(TEXTLESS)
-                continue
-            examples.append(MultiLabelled(*both, labels, where))
-        return examples
+                return tuple(n for n in flags if str(row.cells.get(n)) in ("1", "1.0", "True"))
+            if column is None or is_absent(value := row.cells.get(column)):
+                return None
+            cells = _several(value, where, column, separator)
+            names = (class_cell(cell, where, column, classes) for cell in cells)
+            return tuple(dict.fromkeys(name for name in names if name is not None))
+
+        return labelled_texts(rows, texts, labels, MultiLabelled)
 
 
 def _flags(table: Table, texts: set[str | None]) -> list[str]:

@@ -20,7 +20,7 @@ from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
 from bertsmith.tasks.regression.reading import READING, Scored
 from bertsmith.tasks.task import Prediction, Scorer, Values, conformal_limit
-from bertsmith.tasks.training import Targets, TaskOptions, TrainingItem, item_weights
+from bertsmith.tasks.training import Targets, TaskOptions
 
 
 class RegressionTraining(LabelTraining):
@@ -44,14 +44,9 @@ class RegressionTraining(LabelTraining):
         """Its score, in deviations from the mean."""
         return float(example.score - self.mean) / self.deviation
 
-    def targets(self, items: Sequence[TrainingItem]) -> Targets:
-        """Numbers and weights (N,)."""
-        numbers = torch.tensor([item.target for item in items])
-        return {"numbers": numbers, "weights": item_weights(items)}
-
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
         """Squared error."""
-        return ((outputs[:, 0] - targets["numbers"]).square() * targets["weights"]).sum()
+        return ((outputs[:, 0] - targets["labels"]).square() * targets["weights"]).sum()
 
     def soft_loss(
         self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float

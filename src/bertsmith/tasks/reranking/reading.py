@@ -8,7 +8,7 @@ from bertsmith.data.columns import Finder
 from bertsmith.data.tables import Where, is_absent, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, shown
-from bertsmith.tasks.cells import TEXTLESS, TextColumns, column_texts
+from bertsmith.tasks.cells import TextColumns, column_texts
 from bertsmith.tasks.labelling import Cells, Choose
 from bertsmith.tasks.reading import Reading, Rows, TaskExample, TaskGuess
 
@@ -68,11 +68,11 @@ class RerankingReading(Reading):
     def examples(self, rows: Rows) -> list[Any]:
         """An example for each query."""
         listed = rows.finder.peek("positive") is not None
-        return self._listed(rows) if listed else self._graded(rows)
+        return super().examples(rows) if listed else self._graded(rows)
 
-    def _listed(self, rows: Rows, graded: bool = True) -> list[Any]:
+    def read(self, rows: Rows, labelled: bool) -> list[Passages | None]:
         """A row for each query, with passages that are relevant and others."""
-        finder, examples = rows.finder, list[Any]()
+        finder, examples = rows.finder, list[Passages | None]()
         query = finder.needed("query")
         positives, negatives = finder.several("positive"), finder.several("negative")
         for row, where in rows:
@@ -81,13 +81,10 @@ class RerankingReading(Reading):
             if is_absent(row.cells.get(query)) or not near + far:
                 examples.append(None)
                 continue
-            grades = (1.0,) * len(near) + (0.0,) * len(far) if graded else None
+            grades = (1.0,) * len(near) + (0.0,) * len(far) if labelled else None
             asked = text_cell(row.cells[query], where, query)
             examples.append(Passages(asked, (*near, *far), grades, where))
-        if not graded:
-            return examples
-        rows.ledger.note(TEXTLESS, examples.count(None))
-        return [one for one in examples if one is not None]
+        return examples
 
     def _graded(self, rows: Rows) -> list[Any]:
         """A row for each passage; those of one query, wherever they are, are one example."""
@@ -98,7 +95,7 @@ class RerankingReading(Reading):
         for row, where in rows:
             texts = columns.read(row, where)
             if texts is None:
-                rows.ledger.note(TEXTLESS)
+                rows.ledger.note(self.textless)
                 continue
             value = row.cells.get(grade)
             number = parse_number(value)
@@ -114,7 +111,7 @@ class RerankingReading(Reading):
         """The query of each row with its passage, or with all its passages."""
         finder = rows.finder
         if finder.peek("positive") is not None:
-            return self._listed(rows, graded=False)
+            return self.read(rows, False)
         columns = TextColumns(finder.needed("query"), finder.needed("passage"))
         examples: list[Any | None] = []
         for row, where in rows:

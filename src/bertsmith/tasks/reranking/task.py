@@ -30,18 +30,7 @@ from bertsmith.tasks.task import (
     Values,
     weighted_mean,
 )
-from bertsmith.tasks.training import (
-    Sample,
-    Targets,
-    TaskOptions,
-    Training,
-    TrainingItem,
-    best_in_grid,
-    grid_cells,
-    item_weights,
-    label_config,
-    soft_grid_loss,
-)
+from bertsmith.tasks.training import GridTraining, Sample, Targets, TaskOptions, TrainingItem
 from bertsmith.tasks.use import Askable, Call, PairScores, RequestBody, TaskResult, form
 
 LOSSES = ("listwise", "pairwise", "pointwise")
@@ -86,8 +75,8 @@ def rank(
 # ------------------------------------------------------------------ learning
 
 
-class RerankingTraining(Training):
-    """The score of a passage is that of its best window; losses compare the passages of a query.
+class RerankingTraining(GridTraining):
+    """Losses compare the scores of the passages of a query.
 
     listwise: the cross entropy of all scores with the share of each grade (ListNet). pairwise: the
     better of two passages is to have the higher score (RankNet). pointwise: the probability of each
@@ -95,11 +84,10 @@ class RerankingTraining(Training):
     """
 
     head = "classify"
-    exact = True
 
     def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
         super().__init__(dataset, options)
-        self.kind = options.loss or LOSSES[0]
+        self.kind, self.labels = options.loss or LOSSES[0], ("relevance",)
         grades = [grade for one in dataset.gold() for grade in one.grades]
         self.highest = max(grades, default=0.0)
         if self.highest <= 0:
@@ -109,15 +97,15 @@ class RerankingTraining(Training):
 
     def config_changes(self) -> dict[str, Any]:
         """One output, and how sentence-transformers reads it."""
-        changes = label_config(("relevance",), None)
-        return {**changes, "ranks_passages": True, "sentence_transformers": CROSS_ENCODER}
+        more = {"ranks_passages": True, "sentence_transformers": CROSS_ENCODER}
+        return {**super().config_changes(), **more}
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """One item for each query, with all its passages."""
         completed = with_others(examples)
         count = sum(a is not b for a, b in zip(completed, examples, strict=True))
         bert.ledger.note(f"queries without a negative, which got {DRAWN} of other queries", count)
-        windower, samples = self.windower(bert), list[Sample]()
+        windower, samples = bert.windower(), list[Sample]()
         for number, example in enumerate(completed):
             if self.kind != "pointwise" and len(set(example.grades or ())) < 2:
                 continue  # nothing to compare
@@ -131,28 +119,17 @@ class RerankingTraining(Training):
         return samples
 
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
-        """The query and the passage of every window (N,), the grades (Q, width), weights (Q,).
-
-        Where a query has fewer passages than the widest one, its grades are -1.
-        """
-        width = max(len(item.target) for item in items)
-        grades = torch.full((len(items), width), -1.0)
+        """The grades (items, candidates), too: -1 where a query has no passage."""
+        targets = super().targets(items)
+        grades = torch.full(targets["grid"].shape, -1.0)
         for row, item in enumerate(items):
             grades[row, : len(item.target)] = torch.tensor(item.target) / self.highest
-        cells = grid_cells(items, width)
-        return {"cells": cells, "grades": grades, "weights": item_weights(items)}
+        return {**targets, "grades": grades}
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
         """One of the three losses, a value for each query, times its weight."""
-        grades = targets["grades"]
-        scores = best_in_grid(outputs, targets["cells"], grades.shape)
-        return (RULES[self.kind](scores, grades) * targets["weights"]).sum()
-
-    def soft_loss(
-        self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
-    ) -> Tensor:
-        """The divergence from a teacher's scores of the same passages."""
-        return soft_grid_loss(outputs, targets, targets["grades"].shape, temperature)
+        loss = RULES[self.kind](self.best(outputs, targets), targets["grades"])
+        return (loss * targets["weights"]).sum()
 
 
 def _listwise(scores: Tensor, grades: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from bertsmith.data.columns import Finder
 from bertsmith.data.tables import Row, Where, is_absent, list_cell, sample, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole
-from bertsmith.tasks.cells import TEXT, TEXTLESS, TextReading
+from bertsmith.tasks.cells import TEXT, TextReading
 from bertsmith.tasks.labelling import MarkSpans
 from bertsmith.tasks.reading import OneText, Rows, TaskExample, TaskGuess
 from bertsmith.tasks.tagging.examples import CharacterSpan, joined, read_spans
@@ -62,16 +62,16 @@ class SpansReading(TextReading):
             return TaskGuess(1.01, f"it has {what} with spans{how}")
         return None
 
-    def examples(self, rows: Rows) -> list[Any]:
+    def read(self, rows: Rows, labelled: bool) -> list[Spanned | None]:
         """Texts with spans of characters, or words with spans of words."""
-        finder, examples = rows.finder, []
+        finder, examples = rows.finder, list[Spanned | None]()
         column = spans_column(finder)
         words = None if column else _word_spans(finder)
         place = finder.needed("tokens" if words else "text")
         column = finder.note("spans", column or words or finder.needed("spans"))
         for row, where in rows:
             if is_absent(row.cells.get(place)):
-                rows.ledger.note(TEXTLESS)
+                examples.append(None)
             elif words:
                 examples.append(_in_words(row, where, place, column))
             else:

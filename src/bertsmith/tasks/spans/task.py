@@ -142,7 +142,7 @@ class SpansTraining(Training):
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """An item for each window: its words, and the spans that are whole in it."""
-        windower, samples = self.windower(bert), []
+        windower, samples = bert.windower(), []
         encoded = bert.encode([example.text for example in examples])
         for number, (example, encoding) in enumerate(zip(examples, encoded, strict=True)):
             spelled = words_of(example.text, encoding)

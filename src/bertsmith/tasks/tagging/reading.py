@@ -9,7 +9,7 @@ from typing import Any
 from bertsmith.data.columns import Finder, is_list
 from bertsmith.data.tables import Row, Table, Where, is_absent, list_cell, sample, text_cell
 from bertsmith.errors import BertsmithError, setting_name
-from bertsmith.tasks.cells import TEXT, TEXTLESS, TextReading, class_names, label_cell
+from bertsmith.tasks.cells import TEXT, TextReading, class_names, label_cell
 from bertsmith.tasks.labelling import MarkSpans
 from bertsmith.tasks.reading import Rows, TaskGuess
 from bertsmith.tasks.tagging.conll import Conll, ConllU
@@ -142,7 +142,7 @@ def _tagged(rows: Rows) -> list[Tagged]:
     examples = []
     for row, where in rows:
         if is_absent(row.cells.get(words)):
-            rows.ledger.note(TEXTLESS)
+            rows.ledger.note(TaggingReading.textless)
             continue
         forms = _words_cell(row, where, words)
         if not forms:
@@ -202,7 +202,7 @@ def _annotated(rows: Rows, column: str) -> list[Annotated]:
     examples = []
     for row, where in rows:
         if is_absent(row.cells.get(text)):
-            rows.ledger.note(TEXTLESS)
+            rows.ledger.note(TaggingReading.textless)
             continue
         content = text_cell(row.cells[text], where, text)
         if not content.strip():

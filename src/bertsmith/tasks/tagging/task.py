@@ -35,9 +35,8 @@ from bertsmith.tasks.training import (
     TrainingItem,
     class_loss,
     class_weights,
-    label_config,
     sequence_starts,
-    soft_choice_loss,
+    soft_class_loss,
     zero_padded,
 )
 from bertsmith.tasks.use import Askable, Call, RequestBody, Several, TaskResult, Texts, form, listed
@@ -210,13 +209,9 @@ class TaggingTraining(Training):
         seen = (tag for example in dataset.gold() for tag in example.label_names)
         self.weights = class_weights(options.class_weights, self.labels, seen)
 
-    def config_changes(self) -> dict[str, Any]:
-        """The names of the tags."""
-        return label_config(self.labels, None)
-
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """An item for each window that has words to learn."""
-        windower, samples = self.windower(bert), []
+        windower, samples = bert.windower(), []
         encoded = bert.encode([example.text for example in examples])
         tagged = in_words(examples, encoded, bert.ledger)
         seen = (tag for example in tagged for tag in example.tags or ())
@@ -250,7 +245,7 @@ class TaggingTraining(Training):
             for row, label in item.target
         ]
         rows, labels = (torch.tensor(one) for one in zip(*marks, strict=True))
-        return {"rows": rows, "classes": labels, "weights": torch.tensor(self.weights)[labels]}
+        return {"rows": rows, "labels": labels, "weights": torch.tensor(self.weights)[labels]}
 
     def padded(self, targets: Targets, sequences: int, tokens: int) -> Targets:
         """As many words as tokens; those that are added have no weight, and a row each."""
@@ -264,7 +259,7 @@ class TaggingTraining(Training):
         """Cross entropy of every word, times the weight of its tag."""
         focal, smoothing = self.options.focal, self.options.smoothing
         logits = outputs[targets["rows"]]
-        loss = class_loss(logits, targets["classes"], focal=focal, smoothing=smoothing)
+        loss = class_loss(logits, targets["labels"], focal=focal, smoothing=smoothing)
         return (loss * targets["weights"]).sum()
 
     def soft_loss(
@@ -273,7 +268,7 @@ class TaggingTraining(Training):
         """Cross entropy of every word with the teacher's probabilities."""
         rows = targets["rows"]
         of_words = {**targets, "teacher": targets["teacher"][rows]}
-        return soft_choice_loss(outputs[rows], of_words, temperature)
+        return soft_class_loss(outputs[rows], of_words, temperature)
 
 
 # ------------------------------------------------------------------ asking
