@@ -138,10 +138,7 @@ def answer_scores(
 
 
 def best_threshold(
-    gold: Gold,
-    predicted: Mapping[str, str],
-    no_answer: Mapping[str, float],
-    by: str = "f1",
+    gold: Gold, predicted: Mapping[str, str], no_answer: Mapping[str, float], by: str = "f1"
 ) -> Threshold:
     """Return the threshold with the best exact match or F1, as computed by SQuAD v2.0's script.
 

@@ -14,6 +14,8 @@ from bertsmith.errors import BertsmithError
 Label = Any  # a name, or a number: what can be equal
 Counts = NDArray[np.int64]
 Weights = NDArray[np.float64]  # how often each example counts
+# Scores of examples by their weights; None: each counts once. Bootstrap intervals draw weights, so
+# that statistics of single examples are computed only once.
 Scorer = Callable[[Weights | None], dict[str, float]]
 
 

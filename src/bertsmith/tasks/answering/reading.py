@@ -174,7 +174,10 @@ def question_rows(rows: Rows, gold: bool) -> list[QuestionExample | None]:
         if any(is_absent(row.cells.get(column)) for column in (question, passage)):
             examples.append(None)
             continue
-        passage_text = passage_cell(row, where, passage, ledger)
+        passage_text = text_cell(row.cells.get(passage), where, passage)
+        if passage_text.endswith(NO_ANSWER):
+            ledger.note(f"passages from whose end {NO_ANSWER} was removed")
+            passage_text = passage_text.removesuffix(NO_ANSWER).rstrip()
         spans = None
         if answers is not None:
             start = row.cells.get(starts) if starts else None
@@ -186,30 +189,18 @@ def question_rows(rows: Rows, gold: bool) -> list[QuestionExample | None]:
     return examples
 
 
-def passage_cell(row: Row, where: Where, column: str, ledger: Ledger) -> str:
-    """A passage, without SubjQA's mark of unanswerable questions at its end."""
-    passage = text_cell(row.cells.get(column), where, column)
-    if passage.endswith(NO_ANSWER):
-        ledger.note(f"passages from whose end {NO_ANSWER} was removed")
-        passage = passage.removesuffix(NO_ANSWER).rstrip()
-    return passage
-
-
 def _merged(examples: list[QuestionExample], ledger: Ledger) -> list[QuestionExample]:
     """One question for each id: rows that repeat it add to its gold answers."""
-    groups: dict[tuple[str, str, str], list[QuestionExample]] = {}
+    questions: dict[tuple[str, str, str], QuestionExample] = {}
     for example in examples:
         key = example.id, example.question, example.passage
-        groups.setdefault(key, []).append(example)
-    ledger.note(
-        "rows that repeat a question: their answers were added", len(examples) - len(groups)
-    )
-    merged = []
-    for group in groups.values():
-        answers = [one.answers for one in group if one.answers is not None]
-        spans = dict.fromkeys(span for several in answers for span in several)
-        merged.append(replace(group[0], answers=tuple(spans) if answers else None))
-    return merged
+        first = questions.setdefault(key, example)
+        if example.answers is not None:
+            spans = dict.fromkeys([*(first.answers or ()), *example.answers])
+            questions[key] = replace(first, answers=tuple(spans))
+    repeats = len(examples) - len(questions)
+    ledger.note("rows that repeat a question: their answers were added", repeats)
+    return list(questions.values())
 
 
 def _answers(
@@ -220,9 +211,8 @@ def _answers(
         texts, places = value.get("text"), value.get("answer_start")
         if not isinstance(texts, list) or not isinstance(places, list) or len(texts) != len(places):
             raise BertsmithError(f"{where}: answers need as many texts as answer_starts")
-        value = [
-            {"text": text, "answer_start": place} for text, place in zip(texts, places, strict=True)
-        ]
+        pairs = zip(texts, places, strict=True)
+        value = [{"text": text, "answer_start": place} for text, place in pairs]
     if isinstance(value, list):
         if not all(isinstance(one, dict) for one in value):
             value = [{"text": text} for text in value]
@@ -250,9 +240,10 @@ class MarkAnswer(MarkSpans):
 
     def cell(self, answer: Any, example: Any, labels: Sequence[str]) -> Any:
         """Answers as SQuAD's rows have them."""
-        places = [(one["start"], one["end"]) for one in super().cell(answer, example, ("answer",))]
-        texts = [(example.passage[start:end], start) for start, end in places]
-        return [{"text": text, "answer_start": start} for text, start in texts]
+        return [
+            {"text": example.passage[one["start"] : one["end"]], "answer_start": one["start"]}
+            for one in super().cell(answer, example, ("answer",))
+        ]
 
     def answer(self, cells: Mapping[str, Any]) -> Any:
         """Lists of start, end and what they are."""
@@ -322,19 +313,15 @@ class AnsweringReading(Reading):
             lost = [one.where for one in rows if any(span.start < 0 for span in one.answers or ())]
             severity = "error" if len(lost) > 0.5 * len(rows) else "warning"
             what = "questions with an answer that is not in the passage"
-            yield from finding(
-                severity, "lost-answer", name, what, lost, "scored, but not trained on"
-            )
+            advice = "scored, but not trained on"
+            yield from finding(severity, "lost-answer", name, what, lost, advice)
             times = Counter(one.id for one in rows)
             twice = [one.where for one in rows if times[one.id] > 1]
             what = "questions with the id of another question"
             yield from finding("error", "same-id", name, what, twice, "ids must be unique")
-            blank = [
-                one.where for one in rows if any(not s.text.strip() for s in one.answers or ())
-            ]
-            yield from finding(
-                "warning", "blank-answer", name, "questions with a blank answer", blank
-            )
+            what = "questions with a blank answer"
+            blank = [e.where for e in rows if not all(s.text.strip() for s in e.answers or ())]
+            yield from finding("warning", "blank-answer", name, what, blank)
             if impossible := sum(one.impossible for one in rows):
                 percent = f"{impossible / len(rows):.1%}"
                 what = f"{name}: {percent} of the questions have no answer ({impossible:,})"

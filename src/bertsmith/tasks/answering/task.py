@@ -68,15 +68,14 @@ class RankedAnswers:
     @property
     def no_answer(self) -> float:
         """The probability of "no answer" against the best answer."""
-        if not self.ranked:
-            return 1.0
-        return 1 / (1 + math.exp(min(700.0, self.ranked[0][2] - self.nothing)))
+        margin = self.ranked[0][2] - self.nothing if self.ranked else -math.inf
+        return 1 / (1 + math.exp(min(700.0, margin)))
 
     def answers(self, top: int, empty: bool) -> list[Answer]:
         """Return the best answers; with `empty`, "no answer" is one of the candidates."""
         total, ranked = self.total, self.ranked
         if empty:
-            larger, smaller = max(total, self.nothing), min(total, self.nothing)
+            smaller, larger = sorted((total, self.nothing))
             total = larger + math.log1p(math.exp(smaller - larger))
             ranked = sorted([*ranked, (0, 0, self.nothing)], key=lambda one: -one[2])
         return [
@@ -131,7 +130,6 @@ def find_answers(
 def _ranked(
     passage: str, offsets: Sequence[tuple[int, int]], spans: torch.Tensor, nothing: float, top: int
 ) -> RankedAnswers:
-    """Return the best `top` spans of characters."""
     best: dict[tuple[int, int], float] = {}
     width = spans.shape[1]
     # Spans that differ in spaces only are one answer, so more than `top` are read.
@@ -221,25 +219,23 @@ def token_span(
     example: QuestionExample, offsets: Sequence[tuple[int, int]]
 ) -> tuple[int, int] | None:
     """The first and last token of the first gold answer that stands in the passage."""
-    for answer in example.answers or ():
-        if answer.start < 0:
-            continue
-        inside = [
-            token
-            for token, (start, end) in enumerate(offsets)
-            if end > answer.start and start < answer.end and end > start
-        ]
-        if inside:
-            return inside[0], inside[-1]
-    return None
+    answers = (answer for answer in example.answers or () if answer.start >= 0)
+    spans = (tokens_of(offsets, answer.start, answer.end) for answer in answers)
+    return next((span for span in spans if span is not None), None)
+
+
+def tokens_of(offsets: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int] | None:
+    """The first and last token that share a character with text[start:end]."""
+    pairs = enumerate(offsets)
+    tokens = [n for n, (left, right) in pairs if right > max(left, start) and left < end]
+    return (tokens[0], tokens[-1]) if tokens else None
 
 
 def _inside(window: Window, span: tuple[int, int] | None) -> tuple[int, int]:
-    """The rows of an answer in a window, if all of it lies there."""
+    """The rows of an answer in a window if all of it is there, else those of no answer."""
     if span is None or not (span[0] in window.tokens and span[1] in window.tokens):
         return NO_ANSWER
-    shift = window.first - window.tokens.start
-    return span[0] + shift, span[1] + shift
+    return window.row(span[0]), window.row(span[1])
 
 
 # ------------------------------------------------------------------ asking
@@ -331,9 +327,9 @@ class AnsweringTask(Task):
         if not any(one.impossible for one in train.examples):
             return super().tuned(bert, dataset, train)
         always = _predictions(bert, dataset.examples, 1, 1.0)
-        gold, names = _gold(dataset.examples), [one.id for one in dataset.examples]
-        chances = {name: one.output["no_answer"] for name, one in zip(names, always, strict=True)}
-        values = {name: one.value for name, one in zip(names, always, strict=True)}
+        gold = _gold(dataset.examples)  # in the order of the examples
+        chances = {name: one.output["no_answer"] for name, one in zip(gold, always, strict=True)}
+        values = {name: one.value for name, one in zip(gold, always, strict=True)}
         limit = best_threshold(gold, values, chances).value
         predictions = [
             replace(one, value="", confidence=chance, output=one.output | {"answer": ""})
@@ -349,17 +345,13 @@ class AnsweringTask(Task):
         """Contributions to an answer, or to there being none, in the window that decided on it."""
         explanation = Explanation(bert, [example.question, example.passage])
         windows = explanation.windows
-        spans = dict.fromkeys(range(len(windows)), NO_ANSWER)
+        span = None
         if prediction.value:
-            start, end = (prediction.output["answers"][0][side] for side in ("start", "end"))
-            offsets = explanation.encodings[1].offsets
-            inside = [n for n, (s, e) in enumerate(offsets) if e > max(s, start) and s < end]
-            spans = {
-                number: (inside[0] + shift, inside[-1] + shift)
-                for number, window in enumerate(windows)
-                if inside[0] in window.tokens and inside[-1] in window.tokens
-                for shift in [window.first - window.tokens.start]
-            }
+            best = prediction.output["answers"][0]
+            span = tokens_of(explanation.encodings[1].offsets, best["start"], best["end"])
+        spans = {number: _inside(window, span) for number, window in enumerate(windows)}
+        if span is not None:
+            spans = {number: rows for number, rows in spans.items() if rows != NO_ANSWER}
         scores = bert.run(windows, bert.head_pass("answer", windows, tokens=True).compute)
         # An answer has the score of its best window; "no answer" has its lowest score.
         pick = max if prediction.value else min
@@ -391,11 +383,9 @@ class AnsweringTask(Task):
             places.discard(place)
         marks += [Mark(start, end, "missed", "label") for start, end in places]
         marks.sort(key=lambda mark: (mark.start, mark.end))
-        passages = (
-            DisplayText(example.question, title=True),
-            DisplayText(example.passage, tuple(marks)),
-        )
+        question, passage = DisplayText(example.question, title=True), example.passage
         label, value = self.spoken(self.label_of(example)), self.spoken([prediction.value])
+        passages = (question, DisplayText(passage, tuple(marks)))
         return Display(passages, label, value, prediction.confidence)
 
     def spoken(self, value: Any) -> str:
@@ -435,7 +425,6 @@ def _predictions(
 
 
 def _gold(examples: Sequence[Any]) -> dict[str, list[str]]:
-    """Question → its answers."""
     gold = {one.id: [span.text for span in one.answers or ()] for one in examples}
     if len(gold) != len(examples):
         raise BertsmithError("two questions have the same id")

@@ -102,10 +102,11 @@ class RerankingReading(Reading):
             if number is None:
                 raise BertsmithError(f"{where}: {grade!r} is {shown(value)}, not a finite number")
             queries.setdefault(texts[0], []).append((str(texts[1]), max(0.0, number), where))
-        return [
-            Passages(text, tuple(t for t, _, _ in some), tuple(g for _, g, _ in some), some[0][2])
-            for text, some in queries.items()
-        ]
+        examples = []
+        for text, graded in queries.items():
+            passages, grades, places = zip(*graded, strict=True)
+            examples.append(Passages(text, passages, grades, places[0]))
+        return examples
 
     def inputs(self, rows: Rows) -> list[Any | None]:
         """The query of each row with its passage, or with all its passages."""

@@ -86,10 +86,8 @@ class SpansReading(TextReading):
             return super().inputs(rows)
         place = rows.finder.needed("tokens")
         return [
-            None
-            if is_absent(row.cells.get(place))
-            else _in_words(row, rows.table.where(row), place, None)
-            for row in rows.table.rows
+            None if is_absent(row.cells.get(place)) else _in_words(row, where, place, None)
+            for row, where in rows
         ]
 
     def unlabelled(self, text: str, pair: str | None, where: Where) -> TaskExample:

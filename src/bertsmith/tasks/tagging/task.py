@@ -111,18 +111,17 @@ def first_tokens(
             if left >= end:
                 break
             if right > max(left, start):
-                touching = place if touching is None else touching
+                touching = place if touching is None or left >= start else touching
                 if left >= start:
-                    touching = place
                     break
-        while touching and _leads(text, encoding, touching - 1):
+        while touching and _is_space(text, encoding, touching - 1):
             touching -= 1
         firsts.append(touching)
     return firsts
 
 
-def _leads(text: str, encoding: Encoding, token: int) -> bool:
-    """Is a token only the space before the word of the next token?"""
+def _is_space(text: str, encoding: Encoding, token: int) -> bool:
+    """Return whether a token is only the space before the word of the next token."""
     bare = all(map(blank, text[slice(*encoding.offsets[token])]))
     return bare and encoding.words[token] == encoding.words[token + 1] is not None
 
@@ -143,13 +142,13 @@ def _labelled(
         best = clearest([window.tokens for window in group], len(encoding))
         row = []
         for token, start, end in places(number, encoding):
-            if token is None:
-                bert.ledger.note("words without tokens")
-                row.append(Entity(missing, text[start:end], start, end, 0.0))
-                continue
-            probabilities = scores_of_windows[best[token]][token - group[best[token]].tokens.start]
-            score, label = probabilities.max(0)
-            row.append(Entity(labels[int(label)], text[start:end], start, end, float(score)))
+            label, score = missing, 0.0
+            if token is not None:
+                at = best[token]
+                highest = scores_of_windows[at][token - group[at].tokens.start].max(0)
+                label, score = labels[int(highest.indices)], float(highest.values)
+            bert.ledger.note("words without tokens", int(token is None))
+            row.append(Entity(label, text[start:end], start, end, score))
         results.append(row)
     return results
 
@@ -157,10 +156,8 @@ def _labelled(
 @EncoderTask
 def tag(bert: LoadedModel, texts: Sequence[str]) -> Steps[list[list[Entity]]]:
     """The entities of every text; where labels have no B- and I-, every word and its label."""
-    spelled = spells_entities(bert.checkpoint.labels)
     labelled = yield from tag_words.steps(bert, texts)
-    rows = zip(texts, labelled, strict=True)
-    return [entities(text, row) if spelled else row for text, row in rows]
+    return list(map(entities, texts, labelled)) if names_entities(bert) else labelled
 
 
 def entities(text: str, labelled: Sequence[Entity]) -> list[Entity]:
@@ -175,9 +172,9 @@ def entities(text: str, labelled: Sequence[Entity]) -> list[Entity]:
     return results
 
 
-def spells_entities(labels: Iterable[str]) -> bool:
-    """Are labels tags of entities, such as B-PER, and not classes of words, such as NOUN?"""
-    return any(label[:2] in ("B-", "I-", "S-", "U-") for label in labels)
+def names_entities(bert: LoadedModel) -> bool:
+    """Return whether labels are tags of entities, such as B-PER, not classes of words (NOUN)."""
+    return any(label[:2] in ("B-", "I-", "S-", "U-") for label in bert.checkpoint.labels)
 
 
 def in_words(examples: Iterable[Any], encoded: Sequence[Encoding], ledger: Ledger) -> list[Tagged]:
@@ -225,16 +222,15 @@ class TaggingTraining(Training):
             for token, tag in zip(firsts, example.tags or (), strict=True):
                 if token is not None:
                     window = group[best[token]]
-                    row = window.first + token - window.tokens.start
-                    marks[best[token]].append((row, self.index[tag]))
-            items = [
-                TrainingItem((window,), own, sum(self.weights[label] for _, label in own))
-                for window, own in zip(group, marks, strict=True)
-                if own
-            ]
-            if items:
-                samples.append(tuple(items))
-        return samples
+                    marks[best[token]].append((window.row(token), self.index[tag]))
+            samples.append(
+                tuple(
+                    TrainingItem((window,), own, sum(self.weights[label] for _, label in own))
+                    for window, own in zip(group, marks, strict=True)
+                    if own
+                )
+            )
+        return [sample for sample in samples if sample]
 
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
         """The rows of words in the batch, their tags and weights, each (words,)."""
@@ -368,16 +364,12 @@ class TaggingTask(EntityTask):
         """Of plain texts, the words that the model finds in them."""
         if isinstance(examples[0], self.carriers):
             return super().labelled_by(bert, examples)
-        return [
-            Tagged(
-                one.text,
-                tuple(word.text for word in row),
-                tuple((word.start, word.end) for word in row),
-                tuple(word.label for word in row),
-                one.where,
-            )
-            for one, row in zip(examples, tag_words(bert, [e.text for e in examples]), strict=True)
-        ]
+        examples_of_words = []
+        for example, row in zip(examples, tag_words(bert, [e.text for e in examples]), strict=True):
+            offsets = tuple((word.start, word.end) for word in row)
+            words, tags = tuple(word.text for word in row), tuple(word.label for word in row)
+            examples_of_words.append(Tagged(example.text, words, offsets, tags, example.where))
+        return examples_of_words
 
     def scheme(self, labels: Sequence[str]) -> str | None:
         """BIO, where a label begins with B- or I-."""
@@ -390,14 +382,13 @@ class TaggingTask(EntityTask):
             rows = tag_given(bert, texts, [example.offsets for example in examples])
         else:
             rows = tag_words(bert, texts)
-        spelled = spells_entities(bert.checkpoint.labels)
-        predictions = []
+        predictions, entity_tags = [], names_entities(bert)
         for example, row in zip(examples, rows, strict=True):
             tags = tuple(word.label for word in row)
             confidence = min((word.score for word in row), default=1.0)
             output: dict[str, Any] = {"words": [word.text for word in row], "tags": list(tags)}
             joined = entities(example.text, row)
-            if spelled:
+            if entity_tags:
                 output["entities"] = [asdict(one) for one in joined]
             value: Any = tags
             if isinstance(example, Annotated):
@@ -418,8 +409,8 @@ class TaggingTask(EntityTask):
         rows = []
         for entity, tags in _explained(bert, example, prediction, encoding):
             window = windows[best[tags[0][0]]]
-            shift = window.first - window.tokens.start
-            outputs = [(token + shift, label) for token, label in tags if token in window.tokens]
+            inside = (one for one in tags if one[0] in window.tokens)
+            outputs = [(window.row(token), label) for token, label in inside]
             explanation.totals = [[0.0] * len(encoding)]
             explanation.add(window, "tag", outputs, steps)
             rows.append({**entity, "words": explanation.words([window])})
@@ -439,7 +430,7 @@ class TaggingTask(EntityTask):
         """The fraction of words with the correct tag; of annotated texts, that of spans."""
         if isinstance(example, Annotated):
             return super().correctness(example, value)
-        same = [one == other for one, other in zip(example.tags, value, strict=True)]
+        same = [label == tag for label, tag in zip(example.tags, value, strict=True)]
         return sum(same) / max(1, len(same))
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
@@ -447,9 +438,8 @@ class TaggingTask(EntityTask):
         if isinstance(dataset.examples[0], Annotated):
             return super().score(dataset, values, bert)
         # A file may have no entities: then the model's labels show whether they are entity tags.
-        known = () if bert is None else bert.checkpoint.labels
-        spelled = dataset.scheme is not None or spells_entities(known)
-        return tag_scores([example.tags for example in dataset.examples], values, spelled)
+        entity_tags = dataset.scheme is not None or (bert is not None and names_entities(bert))
+        return tag_scores([example.tags for example in dataset.examples], values, entity_tags)
 
     def per_class(self, dataset: Dataset[Any], values: Values) -> dict[str, Score]:
         """Every type of entity, or every tag."""
@@ -472,7 +462,7 @@ class TaggingTask(EntityTask):
         """The sentence with its entities, or with the words whose tag is wrong."""
         if "entities" in prediction.output:
             return super().display(example, prediction)
-        tags = zip(example.offsets, self.label_of(example) or (), prediction.value, strict=True)
+        tags = zip(example.offsets, example.tags or (), prediction.value, strict=True)
         marks = [
             Mark(start, end, "wrong", f"{tag}, not {label}")
             for (start, end), label, tag in tags
@@ -482,7 +472,6 @@ class TaggingTask(EntityTask):
 
 
 def _text_with(marks: Sequence[Mark], example: Any, prediction: Prediction) -> Display:
-    """The text of an example with marks."""
     return Display((DisplayText(example.text, tuple(marks)),), confidence=prediction.confidence)
 
 
@@ -498,8 +487,7 @@ def spans_of(example: Any, value: Any = None) -> set[CharacterSpan]:
 
 def _both_spans(dataset: Dataset[Any], values: Values) -> tuple[list[Any], list[Any]]:
     """The spans of every example, labelled and predicted."""
-    pairs = zip(dataset.examples, values, strict=True)
-    return [spans_of(one) for one in dataset.examples], [spans_of(*pair) for pair in pairs]
+    return list(map(spans_of, dataset.examples)), list(map(spans_of, dataset.examples, values))
 
 
 def _explained(
