@@ -46,7 +46,6 @@ class Forecast:
     confidence: float
 
     def _at(self, count: float) -> Array:
-        """The mean score of models of this many labels, in every draw."""
         growth = math.log(count / self.base)
         fall = np.exp(-self.exponents * growth + self.misfits * abs(growth))
         return self.best - self.errors * (self.floors + (1 - self.floors) * fall)

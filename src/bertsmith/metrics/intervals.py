@@ -100,7 +100,6 @@ def resample(
 
 
 def _summary(value: float, drawn: Sequence[float], confidence: float, length: int) -> Summary:
-    """A score with the interval of those of samples."""
     values = np.asarray(drawn, dtype=np.float64)
     values = values[np.isfinite(values)]
     low, high = percentiles(values, confidence, length)

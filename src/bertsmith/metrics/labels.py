@@ -119,9 +119,6 @@ def _mcc(right: float, guessed: NDArray[np.float64], wanted: NDArray[np.float64]
     return float(covariance / math.sqrt(spread)) if spread > 0 else 0.0
 
 
-# ------------------------------------------------------------------ several labels
-
-
 def multilabel_f1(
     gold: Sequence[Collection[Label]],
     predicted: Sequence[Collection[Label]],
@@ -186,9 +183,6 @@ def _flags(
 def exact_match(gold: Sequence[Collection[Label]], predicted: Sequence[Collection[Label]]) -> float:
     """Return the fraction of examples whose set of labels is predicted exactly."""
     return multilabel_scores(gold, predicted)(None)["exact"]
-
-
-# ------------------------------------------------------------------ shared
 
 
 def score(right: float, guessed: float, wanted: float) -> Score:

@@ -88,9 +88,6 @@ class TextReading(Reading):
         return Unlabelled(text, pair, where)
 
 
-# ------------------------------------------------------------------ columns
-
-
 class TextColumns(NamedTuple):
     """The columns of a text or a pair; WiC's target word is put before the first text."""
 
@@ -177,9 +174,6 @@ def without_header(table: Table) -> dict[str, str]:
     if len(names) == 4 and set(values[1]) <= {"0", "1"} and not re.search(r"[^\W_]", marks):
         return {"text": names[3], "label": names[1]}
     return {}
-
-
-# ------------------------------------------------------------------ cells
 
 
 def label_cell(value: Any, where: Where, column: str, classes: Sequence[str] | None) -> str | None:

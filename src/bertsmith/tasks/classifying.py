@@ -89,7 +89,6 @@ def classify(
 
 
 def _applying(checkpoint: Checkpoint, scores: dict[str, float]) -> list[str] | None:
-    """The labels above their thresholds, of a multi-label model."""
     if checkpoint.settings.get("problem_type") != "multi_label_classification":
         return None
     stored = checkpoint.settings.get("label_thresholds")
@@ -151,9 +150,6 @@ def relevance(
         raise BertsmithError(NOT_RANKING.format(len(labels)))
     rows = yield from vote.steps(bert, queries, texts, activation(bert.checkpoint))
     return [row[labels.index(label)] for row in rows]
-
-
-# ------------------------------------------------------------------ asking
 
 
 class ClassifyRequest(RequestBody):

@@ -88,7 +88,6 @@ def corrected(dataset: Dataset[Any], decisions: str | Path | Sequence[Any]) -> D
 
 
 def _relabelled(dataset: Dataset[Any], example: Any, label: Any) -> Any:
-    """An example with another label, as JSON has it."""
     from bertsmith.tasks.registry import task_named  # tasks import PyTorch; reading data does not
     from bertsmith.tasks.task import Prediction
 

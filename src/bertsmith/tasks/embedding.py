@@ -69,9 +69,6 @@ def unit_vectors(vectors: Vectors) -> Vectors:
     return unit
 
 
-# ------------------------------------------------------------------ asking
-
-
 class EmbedRequest(RequestBody):
     """Texts to embed; None: the settings in the model's directory."""
 

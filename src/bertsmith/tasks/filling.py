@@ -132,8 +132,6 @@ def filled(tokenizer: Tokenizer, text: str, span: tuple[int, int], id_: int) -> 
     return before + piece + after
 
 
-# ------------------------------------------------------------------ asking
-
 EXAMPLES = (
     "The [MASK] sat on the mat.",
     "She plays the [MASK] in an orchestra.",

@@ -45,9 +45,6 @@ def read_pairs(file: Path) -> list[tuple[str, str]]:
     return pairs
 
 
-# ------------------------------------------------------------------ asking
-
-
 class FollowsRequest(RequestBody):
     """Pairs of texts for next-sentence prediction."""
 

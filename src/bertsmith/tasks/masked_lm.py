@@ -155,7 +155,6 @@ def _windows(bert: LoadedModel, texts: Iterable[str], seen: dict[str, int]) -> I
 
 
 def _score(bert: LoadedModel, masked: list[Masked], sums: PredictionSums) -> None:
-    """Add the scores of all masked tokens."""
     # Longest first, as they are encoded: sums are then added in the order of the batches.
     masked = sorted((one for one in masked if one[1]), key=lambda one: -len(one[0].ids))
     targets_of = {id(window): targets for window, targets in masked}

@@ -136,7 +136,6 @@ class Data:
     # ------------------------------------------------------------------ with labels
 
     def _laid_out(self, table: Table) -> Dataset[Any]:
-        """Examples of a layout that has only one task."""
         reading, layout = self._layout(table)
         rows = Rows(table, self._finder(table, {}, reading), self.ledger)
         examples, columns = reading.laid_out(rows), dict(table.columns)

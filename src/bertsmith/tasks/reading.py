@@ -118,8 +118,6 @@ class Reading:
     shared: ClassVar[str] = ""  # the attribute of a text that several examples are about
     labelling: ClassVar[Labelling | None] = None  # how people label its examples
 
-    # ------------------------------------------------------------------ tables
-
     def suits(self, finder: Finder) -> TaskGuess | None:
         """Return how likely a table is meant for this task; None: not at all."""
         return None
@@ -142,8 +140,6 @@ class Reading:
         """Return the examples of rows in one of the layouts."""
         return [row.example for row in rows.table.rows]
 
-    # ------------------------------------------------------------------ examples
-
     def units(self, example: Any) -> list[tuple[str, ...]]:
         """Return the inputs of an example: each one text, or a pair that is read together."""
         return [example.texts]
@@ -159,8 +155,6 @@ class Reading:
         """Yield the findings of `bertsmith check` that only this task has."""
         return iter(())
 
-
-# ------------------------------------------------------------------ all readings
 
 HERE = Path(__file__).parent
 

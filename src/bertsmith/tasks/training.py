@@ -146,9 +146,6 @@ class GridTraining(Training):
         return soft_class_loss(student, {**targets, "teacher": teacher}, temperature)
 
 
-# ------------------------------------------------------------------ losses, one value a row
-
-
 def class_loss(
     logits: Tensor, targets: Tensor, *, focal: float = 0.0, smoothing: float = 0.0
 ) -> Tensor:
@@ -195,9 +192,6 @@ def zero_padded(rows: Tensor, count: int) -> Tensor:
 def sequence_starts(items: Sequence[TrainingItem]) -> list[int]:
     """The row at which each item's first sequence starts."""
     return list(accumulate((item.tokens for item in items), initial=0))[:-1]
-
-
-# ------------------------------------------------------------------ class weights
 
 
 def class_weights(option: str, labels: Sequence[str], seen: Iterable[str]) -> list[float]:

@@ -29,7 +29,6 @@ class Span:
 
     @property
     def end(self) -> int:
-        """The end of the answer."""
         return self.start + len(self.text)
 
 
@@ -46,17 +45,14 @@ class QuestionExample(TaskExample):
 
     @property
     def impossible(self) -> bool:
-        """Whether the question is unanswerable."""
         return self.answers == ()
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts that a model reads."""
         return (self.question, self.passage)
 
     @property
     def labelled(self) -> bool:
-        """Are its answers known?"""
         return self.answers is not None
 
 
@@ -70,14 +66,12 @@ class Squad(FileLayout):
     content = "SQuAD's layout"
 
     def fits_document(self, content: Any) -> bool:
-        """Is this JSON document in SQuAD's layout?"""
         data = content.get("data") if isinstance(content, dict) else None
         return isinstance(data, list) and any(
             isinstance(one, dict) and "paragraphs" in one for one in data
         )
 
     def document(self, path: Path, content: Any, ledger: Ledger) -> Table:
-        """The questions of a SQuAD file as rows."""
         rows = []
         for number, one in enumerate(read_squad(path, content, ledger), 1):
             cells: dict[str, Any] = {"id": one.id, "title": one.title, "question": one.question}
@@ -190,7 +184,6 @@ def question_rows(rows: Rows, gold: bool) -> list[QuestionExample | None]:
 
 
 def _merged(examples: list[QuestionExample], ledger: Ledger) -> list[QuestionExample]:
-    """One question for each id: rows that repeat it add to its gold answers."""
     questions: dict[tuple[str, str, str], QuestionExample] = {}
     for example in examples:
         key = example.id, example.question, example.passage
@@ -235,7 +228,6 @@ class MarkAnswer(MarkSpans):
     named, at, text = False, 1, "context"
 
     def inputs(self, example: Any) -> Cells:
-        """The question and its passage."""
         return {"id": example.id, "question": example.question, "context": example.passage}
 
     def cell(self, answer: Any, example: Any, labels: Sequence[str]) -> Any:
@@ -246,12 +238,10 @@ class MarkAnswer(MarkSpans):
         ]
 
     def answer(self, cells: Mapping[str, Any]) -> Any:
-        """Lists of start, end and what they are."""
         places = [(one["answer_start"], one["text"]) for one in cells.get(self.column) or ()]
         return [[start, start + len(text), "answer"] for start, text in places]
 
     def suggested(self, prediction: Any) -> Any:
-        """The best answer, if there is one."""
         best = prediction.output["answers"][:1] if prediction.value else []
         return [[one["start"], one["end"], "answer"] for one in best]
 
@@ -295,11 +285,9 @@ class AnsweringReading(Reading):
         return _merged(super().examples(rows), rows.ledger)
 
     def read(self, rows: Rows, labelled: bool) -> list[QuestionExample | None]:
-        """A question for each row."""
         return question_rows(rows, labelled)
 
     def kept_apart(self, examples: Sequence[Any]) -> tuple[str, list[list[str]]]:
-        """Articles, or passages if there are few articles."""
         articles = len({one.title for one in examples}) > FEW
         keys = [[one.title if articles and one.title else one.passage] for one in examples]
         return "article" if articles else "passage", keys

@@ -306,13 +306,11 @@ class AnsweringTask(Task):
     ranked = True
 
     def call(self, bert: LoadedModel, request: AnswerRequest) -> Call:
-        """The passage may be long."""
         question, passage = request.question, request.passage
         args = (question, passage, request.top, request.longest, request.empty)
         return Call(answer, args, [question], [passage])
 
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
-        """The question with the predicted answer, or with none."""
         best = prediction.output["answers"][:1] if prediction.value else []
         return replace(example, answers=tuple(Span(one["text"], one["start"]) for one in best))
 
@@ -361,11 +359,9 @@ class AnsweringTask(Task):
         return explanation.words([windows[number]])
 
     def label_of(self, example: Any) -> Any:
-        """Its answers' texts."""
         return [span.text for span in example.answers or ()]
 
     def correctness(self, example: Any, value: Any) -> float:
-        """F1 of the words."""
         return answer_overlap(self.label_of(example), value)
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
@@ -373,7 +369,6 @@ class AnsweringTask(Task):
         return question_scores(list(_gold(dataset.examples).values()), values)
 
     def display(self, example: Any, prediction: Prediction) -> Display:
-        """The passage with the labelled answers and the predicted one."""
         marks = []
         best = next(iter(prediction.output.get("answers", ())), None)
         places = {(span.start, span.end) for span in example.answers or () if span.start >= 0}
@@ -389,7 +384,6 @@ class AnsweringTask(Task):
         return Display(passages, label, value, prediction.confidence)
 
     def spoken(self, value: Any) -> str:
-        """Different answers between bars."""
         return " | ".join(dict.fromkeys(filter(None, value))) or "no answer"
 
 

@@ -121,7 +121,6 @@ def spelling(splits: Splits) -> Iterator[Finding]:
 
 
 def _misspelled(splits: Splits) -> Iterator[Finding]:
-    """Rare labels that differ by one letter from a frequent one."""
     times = Counter[str]()
     for each in count(splits).values():
         times.update(each)
@@ -163,6 +162,5 @@ def _is_slip(one: str, other: str) -> bool:
 
 
 def _common_prefix(one: str, other: str) -> int:
-    """The length of the common prefix."""
     pairs = zip(one, other, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

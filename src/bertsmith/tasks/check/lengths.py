@@ -108,7 +108,6 @@ def _tokens(name: str, dataset: Dataset[Any], reader: Reader) -> tuple[Lengths, 
 def _words_in_pieces(
     name: str, texts: Sequence[str], reader: Reader, unknown: int, share: float
 ) -> Iterator[Finding]:
-    """Unknown tokens, and words that are split into single letters."""
     words = (word for text in texts for word in text.split() if not UNSPACED.search(word))
     counts = Counter(words)  # in scripts without spaces, what is between spaces is no word
     common = dict(counts.most_common(COMMON))
@@ -166,7 +165,6 @@ def _plain_words(text: str) -> Iterator[str]:
 
 
 def _multilingual(tokenizer: Tokenizer) -> bool:
-    """Does a vocabulary hold words in several alphabets?"""
     tokens = tokenizer.backend.decode_batch([[number] for number in range(tokenizer.size)])
     words = ("".join(filter(str.isalpha, one)) for one in tokens)
     scripts = Counter(name_of(word[0], "?").partition(" ")[0] for word in words if len(word) > 1)

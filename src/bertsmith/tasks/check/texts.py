@@ -72,7 +72,6 @@ def leaked(splits: Splits) -> Iterator[Finding]:
 
 
 def _shared(one: str, first: Dataset[Any], other: str, second: Dataset[Any]) -> Iterator[Finding]:
-    """Passages that questions of both splits are about."""
     name = first.reading.shared
     if not name:
         return

@@ -90,7 +90,6 @@ class ChoiceTraining(GridTraining):
     head = "choose"
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
-        """One item for each question."""
         prompts, options = ([getattr(e, n) for e in examples] for n in ("prompt", "options"))
         grouped = zip(choice_windows(bert, prompts, options), examples, strict=True)
         return [(TrainingItem(tuple(windows), one.label),) for windows, one in grouped]
@@ -113,8 +112,6 @@ class ChoiceTraining(GridTraining):
         return (loss * targets["weights"]).sum()
 
 
-# ------------------------------------------------------------------ asking
-
 EXAMPLES = "it rained all night\nthe sun is shining\nbread is sold here"
 
 
@@ -133,9 +130,6 @@ class ChooseMethods(Askable):
         texts = listed_strings(choices, "choices")
         best: Choice = self.ask(TASK, ChooseRequest.model_construct(prompt=prompt, choices=texts))
         return best
-
-
-# ------------------------------------------------------------------ the task
 
 
 class ChoiceTask(Task):
@@ -166,11 +160,9 @@ class ChoiceTask(Task):
         raise BertsmithError("a model that chooses needs a file of prompts and choices")
 
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
-        """The question with the predicted choice."""
         return replace(example, label=int(prediction.value))
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
-        """The index of the best choice."""
         prompts, options = ([getattr(e, n) for e in examples] for n in ("prompt", "options"))
         predictions = []
         for best in choose_many(bert, prompts, options):
@@ -180,12 +172,10 @@ class ChoiceTask(Task):
         return predictions
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
-        """Accuracy."""
         correct = [one.label == value for one, value in zip(dataset.examples, values, strict=True)]
         return lambda weights: {"accuracy": weighted_mean(correct, weights)}
 
     def display(self, example: Any, prediction: Prediction) -> Display:
-        """The prompt and all choices, the right and the predicted one marked."""
         passages = [DisplayText(example.prompt, title=True)]
         for number, option in enumerate(example.options):
             correct, predicted = number == example.label, number == prediction.value

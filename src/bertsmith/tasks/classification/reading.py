@@ -26,12 +26,10 @@ class Labelled(TextExample):
 
     @property
     def gold(self) -> str | None:
-        """The label."""
         return self.label
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The label, if there is one."""
         return () if self.label is None else (self.label,)
 
 
@@ -74,7 +72,6 @@ class ClassificationReading(TextReading):
         return examples
 
     def unlabelled(self, text: str, pair: str | None, where: Where) -> Labelled:
-        """An example without a label."""
         return Labelled(text, pair, None, where)
 
 

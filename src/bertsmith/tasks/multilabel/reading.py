@@ -29,12 +29,10 @@ class MultiLabelled(TextExample):
 
     @property
     def gold(self) -> frozenset[str] | None:
-        """The labels, in no order."""
         return None if self.labels is None else frozenset(self.labels)
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The labels."""
         return self.labels or ()
 
 
@@ -48,7 +46,6 @@ class MultilabelReading(TextReading):
     labelling = Choose("labels", several=True)
 
     def suits(self, finder: Finder) -> TaskGuess | None:
-        """Tables with lists of labels."""
         what, column = texts_and_label(finder) or ("", None)
         if column is None or not is_list(finder.table, column):
             return None
@@ -81,7 +78,6 @@ class MultilabelReading(TextReading):
 
 
 def _flags(table: Table, texts: set[str | None]) -> list[str]:
-    """The columns that hold only 0 and 1."""
     flags = {name: None for name in table.names if name not in texts}
     for row in table.rows:
         for name in list(flags):

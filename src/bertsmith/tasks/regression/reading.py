@@ -32,7 +32,6 @@ class Scored(TextExample):
 
     @property
     def gold(self) -> float | None:
-        """The number."""
         return self.score
 
 

@@ -24,7 +24,6 @@ class Passages(TaskExample):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts that a model reads."""
         return (self.query, *self.passages)
 
     @property
@@ -37,7 +36,6 @@ class Graded(Choose):
     """A grade of a passage for a query."""
 
     def inputs(self, example: Any) -> Cells:
-        """A query and its first passage."""
         return {"query": example.query, "passage": example.passages[0]}
 
 
@@ -66,7 +64,6 @@ class RerankingReading(Reading):
         return None
 
     def examples(self, rows: Rows) -> list[Any]:
-        """An example for each query."""
         listed = rows.finder.peek("positive") is not None
         return super().examples(rows) if listed else self._graded(rows)
 
@@ -109,7 +106,6 @@ class RerankingReading(Reading):
         return examples
 
     def inputs(self, rows: Rows) -> list[Any | None]:
-        """The query of each row with its passage, or with all its passages."""
         finder = rows.finder
         if finder.peek("positive") is not None:
             return self.read(rows, False)
@@ -121,7 +117,6 @@ class RerankingReading(Reading):
         return examples
 
     def units(self, example: Any) -> list[tuple[str, ...]]:
-        """The query is read with each passage."""
         return [(example.query, passage) for passage in example.passages]
 
     def kept_apart(self, examples: Any) -> tuple[str, list[list[str]]]:

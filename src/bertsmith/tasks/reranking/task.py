@@ -72,9 +72,6 @@ def rank(
     return [RankedPassage(place, scores[place], passages[place]) for place in order[:top]]
 
 
-# ------------------------------------------------------------------ learning
-
-
 class RerankingTraining(GridTraining):
     """Losses compare the scores of the passages of a query.
 
@@ -96,12 +93,10 @@ class RerankingTraining(GridTraining):
             )
 
     def config_changes(self) -> dict[str, Any]:
-        """One output, and how sentence-transformers reads it."""
         more = {"ranks_passages": True, "sentence_transformers": CROSS_ENCODER}
         return {**super().config_changes(), **more}
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
-        """One item for each query, with all its passages."""
         completed = with_others(examples)
         count = sum(a is not b for a, b in zip(completed, examples, strict=True))
         bert.ledger.note(f"queries without a negative, which got {DRAWN} of other queries", count)
@@ -127,7 +122,6 @@ class RerankingTraining(GridTraining):
         return {**targets, "grades": grades}
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
-        """One of the three losses, a value for each query, times its weight."""
         loss = RULES[self.kind](self.best(outputs, targets), targets["grades"])
         return (loss * targets["weights"]).sum()
 
@@ -168,8 +162,6 @@ def with_others(examples: Sequence[Passages]) -> list[Passages]:
     return completed
 
 
-# ------------------------------------------------------------------ asking
-
 EXAMPLES = (
     "The Analytical Engine was designed by Charles Babbage.\nA street in London.\nBees make honey."
 )
@@ -197,9 +189,6 @@ class RankMethods(Askable):
         return ranking
 
 
-# ------------------------------------------------------------------ the task
-
-
 class RerankingTask(Task):
     """The passages of a query, the most relevant first."""
 
@@ -225,19 +214,14 @@ class RerankingTask(Task):
         return single and "sentence_transformers" in bert.checkpoint.settings
 
     def call(self, bert: LoadedModel, request: RankRequest) -> Call:
-        """The query is read with each passage."""
         passages = request.passages
         queries = [request.query] * len(passages)
         return Call(rank, (request.query, passages, request.top), queries, passages)
 
     def pair_scores(self, bert: LoadedModel) -> PairScores:
-        """Its output."""
         return PairScores(pair_logits, "output of the reranker; higher is better", True, True)
 
-    # ---- learning and predicting
-
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
-        """The predicted scores as grades."""
         return replace(example, grades=tuple(prediction.value))
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
@@ -253,14 +237,10 @@ class RerankingTask(Task):
             predictions.append(Prediction(tuple(own), max(own), output))
         return predictions
 
-    # ---- scoring and showing
-
     def correctness(self, example: Any, value: Any) -> float:
-        """The nDCG of one query."""
         return ndcg(*ranking(example, value), 10)
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
-        """Means over queries."""
         pairs = list(zip(dataset.examples, values, strict=True))
         gains = np.array([self.correctness(*pair) for pair in pairs])
         firsts = np.array([reciprocal_rank(*ranking(*pair)) for pair in pairs])
@@ -270,13 +250,11 @@ class RerankingTask(Task):
         }
 
     def notes(self, bert: LoadedModel, dataset: Dataset[Any]) -> list[str]:
-        """Rankings of few passages are easy."""
         usual = sorted(len(one.passages) for one in dataset.examples)[len(dataset) // 2]
         easy = f"half of the queries have at most {usual} passages to rank, which is easy"
         return [easy] if usual < 10 else []
 
     def display(self, example: Any, prediction: Prediction) -> Display:
-        """The query, and its passages in the order of their scores, the relevant ones marked."""
         passages = [DisplayText(example.query, title=True)]
         for name in ranking(example, prediction.value)[0]:
             text, grade = example.passages[int(name)], example.grades[int(name)]
@@ -286,7 +264,6 @@ class RerankingTask(Task):
         return Display(tuple(passages))
 
     def spoken(self, value: Any) -> str:
-        """The numbers, three digits each."""
         return ", ".join(f"{one:.3g}" for one in value or ())
 
 

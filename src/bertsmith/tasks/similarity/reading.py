@@ -50,7 +50,6 @@ class SimilarityReading(ScoreReading):
     )
 
     def suits(self, finder: Finder) -> TaskGuess | None:
-        """Tables of anchors and positives."""
         chosen = finder.given.keys() & {"anchor", "positive"}
         if chosen or {"anchor", "positive"} <= finder.by_plain.keys():
             return TaskGuess(0.7, "it has texts that belong together")
@@ -87,7 +86,6 @@ class SimilarityReading(ScoreReading):
         return text_columns(finder)
 
     def units(self, example: Any) -> list[tuple[str, ...]]:
-        """Every text is embedded alone."""
         return [(text,) for text in example.texts]
 
 

@@ -53,7 +53,6 @@ class VectorTraining(Training):
         return {"matryoshka_dimensions": self.widths} if self.widths else {}
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
-        """An item with the texts of each example."""
         self.sentence = bert.sentence
         if self.widths and self.widths[-1] >= bert.vector_width:
             raise BertsmithError(
@@ -246,7 +245,6 @@ class MarginTraining(VectorTraining):
         return {**targets, **learned, "weights": torch.tensor(weights)}
 
     def vector_loss(self, vectors: Tensor, targets: Targets) -> Tensor:
-        """Squared error of the margins."""
         anchors, near, far = vectors[targets["triples"]].unbind(1)
         margins = (anchors * (near - far)).sum(-1) / self.options.temperature
         return ((margins - targets["margins"]).square() * targets["weights"]).sum()
@@ -265,15 +263,12 @@ class CosineTraining(VectorTraining):
             raise BertsmithError(f"{dataset.path}: similarity needs two texts in every row")
 
     def target(self, example: Any) -> float:
-        """The score from 0 to 1."""
         return float(example.score - self.low) / (self.high - self.low)
 
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
-        """The scores (N,), too."""
         return {**super().targets(items), "scores": torch.tensor([one.target for one in items])}
 
     def vector_loss(self, vectors: Tensor, targets: Targets) -> Tensor:
-        """Squared error of cosines."""
         cosines = (vectors[targets["first"]] * vectors[targets["first"] + 1]).sum(-1)
         return ((cosines - targets["scores"]).square() * targets["weights"]).sum()
 
@@ -294,7 +289,6 @@ class SimilarityTask(Embed, Task):
     baseline = "vectors"
 
     def fits(self, checkpoint: Checkpoint) -> bool:
-        """Every encoder makes vectors."""
         return True
 
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> VectorTraining:
@@ -314,7 +308,6 @@ class SimilarityTask(Embed, Task):
         return (MarginTraining if loss == "margin" else ContrastiveTraining)(dataset, options)
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
-        """The cosine of the two texts of each example."""
         if any(len(example.texts) < 2 for example in examples):
             raise no_task_head(bert)
         unique = list(dict.fromkeys(text for example in examples for text in example.texts))
@@ -331,13 +324,11 @@ class SimilarityTask(Embed, Task):
         return super().scores(dataset) or isinstance(dataset.examples[0], Scored)
 
     def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
-        """Ranks of partners, or correlations with scores."""
         if isinstance(dataset.examples[0], Related):
             return "accuracy_at_1", "mean_reciprocal_rank"
         return "spearman", "pearson"
 
     def label_of(self, example: Any) -> Any:
-        """Its score; 1 for texts that belong together."""
         return 1.0 if isinstance(example, Related) else example.score
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:

@@ -26,12 +26,10 @@ class Spanned(OneText):
 
     @property
     def labelled(self) -> bool:
-        """Is it annotated?"""
         return self.spans is not None
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The labels of its spans."""
         return tuple(label for _, _, label in self.spans or ())
 
 
@@ -81,7 +79,6 @@ class SpansReading(TextReading):
         return examples
 
     def inputs(self, rows: Rows) -> list[Any | None]:
-        """Texts, or words joined to texts."""
         if _word_spans(rows.finder) is None:
             return super().inputs(rows)
         place = rows.finder.needed("tokens")
@@ -91,7 +88,6 @@ class SpansReading(TextReading):
         ]
 
     def unlabelled(self, text: str, pair: str | None, where: Where) -> TaskExample:
-        """A text without spans."""
         return Spanned(text, None, where)
 
 
@@ -126,7 +122,6 @@ def _word_spans(finder: Finder) -> str | None:
 
 
 def _in_words(row: Row, where: Where, place: str, column: str | None) -> Spanned:
-    """Words joined to a text, and spans of words as spans of its characters."""
     cells = list_cell(row.cells[place], where, place)
     words = tuple(text_cell(word, where, place) for word in cells)
     text, offsets = joined(words)

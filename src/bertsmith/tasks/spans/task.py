@@ -130,7 +130,6 @@ class SpansTraining(Training):
         self.width = min(MOST, max(LEAST, 2 * longest))
 
     def config_changes(self) -> dict[str, Any]:
-        """The types, the longest span, and names for all outputs."""
         names = [f"{what} {n}" for what in ("query", "key") for n in range(DEPTH)]
         names += [f"{what} {name}" for what in ("begin", "end") for name in self.labels]
         changes = label_config(names, None)
@@ -333,18 +332,15 @@ class SpansTask(EntityTask):
     Request, Answer, Methods = SpansRequest, list[list[Entity]], SpansMethods
 
     def call(self, bert: LoadedModel, request: SpansRequest) -> Call:
-        """Texts at once."""
         texts = listed(request.inputs)
         return Call(find_spans, (texts,), texts)
 
     # ---- learning and predicting
 
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
-        """The text with the predicted spans."""
         return Spanned(example.text, tuple(sorted(prediction.value)), example.where)
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
-        """The spans of every text."""
         predictions = []
         for entities in find_spans(bert, [example.text for example in examples]):
             value = tuple((one.start, one.end, one.label) for one in entities)

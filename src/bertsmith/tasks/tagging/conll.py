@@ -108,7 +108,6 @@ class ConllU(FileLayout):
 
 
 def _table(layout: FileLayout, stream: Stream, rows: list[Row], words: str, tags: str) -> Table:
-    """A portion of a file; `words` and `tags` are the columns that were read."""
     names, columns = ("tokens", "tags"), {"tokens": words, "tags": tags}
     return Table(stream.path, names, rows, layout=layout.name, columns=columns, share=stream.share)
 
@@ -136,7 +135,6 @@ def _tagged_row(
 
 
 def _conll_lines(path: Path, ledger: Ledger) -> Callable[[int, str], Line | None]:
-    """Reads one line that is not blank; None where it is no word."""
     width = 0
 
     def read(number: int, text: str) -> Line | None:
@@ -269,7 +267,6 @@ def _conllu_lines(path: Path) -> Callable[[int, str], Line | None]:
 def _placed(
     path: Path, lines: list[Line], ledger: Ledger
 ) -> tuple[list[Line], str, tuple[tuple[int, int], ...]]:
-    """The words of a sentence, its text, and where each word stands in it."""
     words: list[Line] = []
     spaces: list[bool] = []
     inside: list[bool] = []  # for the words of a multiword token: does a space follow?
@@ -295,7 +292,6 @@ def _placed(
 
 
 def _parts(path: Path, lines: list[Line], place: int) -> list[Line]:
-    """The words of the multiword token at a place: the lines after it that are in its range."""
     line = lines[place]
     first, last = (parse_whole(part) for part in (line.cells[0] + "-").split("-", 2)[:2])
     if first is None or last is None or first > last:

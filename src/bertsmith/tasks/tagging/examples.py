@@ -28,12 +28,10 @@ class Tagged(OneText):
 
     @property
     def gold(self) -> tuple[str, ...] | None:
-        """The tags."""
         return self.tags
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The tags."""
         return self.tags or ()
 
     def at(self, word: int) -> Where:
@@ -52,7 +50,6 @@ class Annotated(OneText):
 
     @property
     def gold(self) -> tuple[CharacterSpan, ...] | None:
-        """The spans."""
         return self.spans
 
     @property
@@ -76,9 +73,6 @@ def joined(
         parts.append(word + " " * space)
         place += len(parts[-1])
     return "".join(parts), tuple(offsets)
-
-
-# ------------------------------------------------------------------ spans
 
 
 def read_spans(
@@ -129,7 +123,6 @@ def tags_of_spans(
 
 
 def _span(value: Any, where: Where, column: str) -> CharacterSpan:
-    """Start, end and label, from a list or an object."""
     if isinstance(value, Mapping):
         start = value.get("start", value.get("start_offset"))
         end = value.get("end", value.get("end_offset"))

@@ -57,14 +57,12 @@ class TaggingReading(TextReading):
         return TaskGuess(0.95, "it has words and tags")
 
     def examples(self, rows: Rows) -> list[Any]:
-        """Texts with spans, or words with tags."""
         if column := spans_column(rows.finder):
             rows.scheme = "bio"
             return _annotated(rows, column)
         return _spelled(rows, _tagged(rows))
 
     def laid_out(self, rows: Rows) -> list[Any]:
-        """Sentences of CoNLL files."""
         examples = super().laid_out(rows)
         treebank = rows.table.layout == ConllU.name
         if treebank and all(tag == "_" for one in examples for tag in one.tags):
@@ -132,11 +130,7 @@ def _spelled(rows: Rows, examples: list[Tagged]) -> list[Tagged]:
     ]
 
 
-# ------------------------------------------------------------------ words with tags
-
-
 def _tagged(rows: Rows) -> list[Tagged]:
-    """Rows with a list of words and a list of tags."""
     words, tags = rows.finder.needed("tokens"), rows.finder.known("tags")
     classes = class_names(rows, tags)
     examples = []
@@ -192,11 +186,7 @@ def _words_cell(row: Row, where: Where, column: str) -> tuple[str, ...]:
     return tuple(text_cell(word, where, column) for word in plain_words)
 
 
-# ------------------------------------------------------------------ texts with spans
-
-
 def _annotated(rows: Rows, column: str) -> list[Annotated]:
-    """Texts whose entities are marked by characters."""
     rows.finder.note("spans", column)
     text = rows.finder.needed("text")
     examples = []
@@ -224,7 +214,6 @@ def spans_column(finder: Finder) -> str | None:
 
 
 def _holds_spans(table: Table, name: str) -> bool:
-    """Does a column hold annotated spans: lists of (start, end, label) or of objects?"""
     values = [value for value in sample(table, name, 200) if value]
     return bool(values) and all(
         isinstance(value, list) and all(map(_is_span, value[:20])) for value in values

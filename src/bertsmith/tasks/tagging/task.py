@@ -129,7 +129,6 @@ def _is_space(text: str, encoding: Encoding, token: int) -> bool:
 def _labelled(
     bert: LoadedModel, texts: Sequence[str], places: Callable[[int, Encoding], Iterable[Place]]
 ) -> Steps[list[list[Entity]]]:
-    """The label of every word, read where it is clearest."""
     encoded = bert.encode(texts)
     windower, labels = bert.windower(), bert.checkpoint.labels
     grouped = [windower.single(number, one.ids) for number, one in enumerate(encoded)]
@@ -207,7 +206,6 @@ class TaggingTraining(Training):
         self.weights = class_weights(options.class_weights, self.labels, seen)
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
-        """An item for each window that has words to learn."""
         windower, samples = bert.windower(), []
         encoded = bert.encode([example.text for example in examples])
         tagged = in_words(examples, encoded, bert.ledger)
@@ -312,11 +310,9 @@ class EntityTask(Task):
         return span_scores(*_both_spans(dataset, values))
 
     def per_class(self, dataset: Dataset[Any], values: Values) -> dict[str, Score]:
-        """Every type of entity."""
         return type_scores(*_both_spans(dataset, values))[1]
 
     def display(self, example: Any, prediction: Prediction) -> Display:
-        """The text with its labelled and predicted spans."""
         labelled, predicted = spans_of(example), spans_of(example, prediction.value)
         marks = []
         for span in sorted(labelled | predicted):
@@ -351,12 +347,10 @@ class TaggingTask(EntityTask):
     Request, Answer, Methods = TagRequest, list[list[Entity]], TagMethods
 
     def call(self, bert: LoadedModel, request: TagRequest) -> Call:
-        """Entities, or words."""
         texts = listed(request.inputs)
         return Call(tag_words if request.words else tag, (texts,), texts)
 
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
-        """The same words with the predicted tags, or the text with the predicted spans."""
         name = "spans" if isinstance(example, Annotated) else "tags"
         return replace(example, **{name: tuple(prediction.value)})
 
@@ -372,7 +366,6 @@ class TaggingTask(EntityTask):
         return examples_of_words
 
     def scheme(self, labels: Sequence[str]) -> str | None:
-        """BIO, where a label begins with B- or I-."""
         return "bio" if any(name[:2] in ("B-", "I-") for name in labels) else None
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
@@ -417,13 +410,11 @@ class TaggingTask(EntityTask):
         return rows
 
     def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
-        """Entity F1 for entity tags, else accuracy; annotated spans have no tags."""
         if isinstance(dataset.examples[0], Annotated):
             return ("f1", "precision", "recall")
         return ("f1", "precision", "recall", "accuracy") if dataset.scheme else ("accuracy",)
 
     def label_of(self, example: Any) -> Any:
-        """Its tags, or its annotated spans."""
         return example.spans if isinstance(example, Annotated) else example.tags
 
     def correctness(self, example: Any, value: Any) -> float:
@@ -442,7 +433,6 @@ class TaggingTask(EntityTask):
         return tag_scores([example.tags for example in dataset.examples], values, entity_tags)
 
     def per_class(self, dataset: Dataset[Any], values: Values) -> dict[str, Score]:
-        """Every type of entity, or every tag."""
         if isinstance(dataset.examples[0], Annotated):
             return super().per_class(dataset, values)
         gold = [example.tags for example in dataset.examples]
@@ -451,7 +441,6 @@ class TaggingTask(EntityTask):
         return per_label([tag for tags in gold for tag in tags], [tag for v in values for tag in v])
 
     def notes(self, bert: LoadedModel, dataset: Dataset[Any]) -> list[str]:
-        """How many annotated spans no prediction can match."""
         gold = [one for one in dataset.examples if isinstance(one, Annotated)]
         ledger = Ledger()
         in_words(gold, bert.encode([one.text for one in gold]), ledger)

@@ -289,28 +289,23 @@ class ZeroShotTask(Task):
         return not trained or _entailing(bert) is not None
 
     def call(self, bert: LoadedModel, request: LabelRequest) -> Call:
-        """Texts at once, each with all labels."""
         texts = listed(request.inputs)
         how = (request.way, request.template, request.several)
         return Call(choose_label, (texts, request.labels, *how), texts)
 
     def with_labels(self, labels: Sequence[str]) -> ZeroShotTask:
-        """The task for these labels."""
         task = copy(self)
         task.labels = labels
         return task
 
     def fits(self, checkpoint: Checkpoint) -> bool:
-        """No model is trained for it."""
         return False
 
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> Training:
-        """There is none."""
         labels = setting_name("labels", ["A", "B", "C"], "--labels A,B,C")
         raise BertsmithError(f"{self.name} needs no training: predict with {labels}")
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
-        """The likeliest label, with the scores of all."""
         texts = [" ".join(example.texts) for example in examples]
         return [
             Prediction(one.label, one.score, {"label": one.label, "scores": one.scores})
