@@ -34,15 +34,15 @@ class LabelTask(Classify, Task):
         """The indices of the outputs that a prediction depends on: by default the only one."""
         return [0]
 
-    def explain(self, bert: LoadedModel, example: Any, prediction: Any, steps: int = 32) -> Rows:
+    def explain(self, bert: LoadedModel, example: Any, prediction: Prediction) -> Rows:
         """Contributions from all windows, each by its length."""
-        outputs = self.explained_outputs(bert, prediction.value)
+        outputs = [(0, one) for one in self.explained_outputs(bert, prediction.value)]
         explanation = Explanation(bert, example.texts)
         windows = explanation.windows
         size = sum(len(window.tokens) for window in windows)
         for window in windows:
-            share = len(window.tokens) / size if len(windows) > 1 else 1.0
-            explanation.add(window, "classify", [(0, one) for one in outputs], steps, share)
+            fraction = len(window.tokens) / size if len(windows) > 1 else 1.0
+            explanation.add(window, "classify", outputs, fraction)
         return explanation.words(windows)
 
 

@@ -183,9 +183,7 @@ class Task(Use):
         if not isinstance(example, self.kinds):
             raise BertsmithError(f"this model is for {self.name}; the file's examples are not")
 
-    def explain(
-        self, bert: LoadedModel, example: Any, prediction: Prediction, steps: int = 32
-    ) -> Rows:
+    def explain(self, bert: LoadedModel, example: Any, prediction: Prediction) -> Rows:
         """Return every word with its contribution to the prediction (integrated gradients)."""
         what = "labels, numbers, tags and answers"
         raise BertsmithError(f"explanations are for {what}, not for {self.name}")

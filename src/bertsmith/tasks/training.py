@@ -143,7 +143,7 @@ class GridTraining(Training):
         """Cross entropy with the teacher's probabilities of the candidates."""
         teacher = self.best(targets["teacher"], targets)
         student = self.best(outputs, targets)
-        return soft_class_loss(student, {**targets, "teacher": teacher}, temperature)
+        return distil_loss(student, {**targets, "teacher": teacher}, temperature)
 
 
 def class_loss(
@@ -173,7 +173,7 @@ def binary_loss(
     return loss
 
 
-def soft_class_loss(student: Tensor, targets: Targets, temperature: float) -> Tensor:
+def distil_loss(student: Tensor, targets: Targets, temperature: float) -> Tensor:
     """The soft loss of classes: two (N, classes), the sum over rows by their weights."""
     loss = soft_cross_entropy(student, targets["teacher"], temperature)
     return (loss * targets["weights"]).sum()

@@ -337,9 +337,7 @@ class AnsweringTask(Task):
         ]
         return predictions, {THRESHOLD: limit}
 
-    def explain(
-        self, bert: LoadedModel, example: Any, prediction: Prediction, steps: int = 32
-    ) -> Rows:
+    def explain(self, bert: LoadedModel, example: Any, prediction: Prediction) -> Rows:
         """Contributions to an answer, or to there being none, in the window that decided on it."""
         explanation = Explanation(bert, [example.question, example.passage])
         windows = explanation.windows
@@ -355,7 +353,7 @@ class AnsweringTask(Task):
         pick = max if prediction.value else min
         number = pick(spans, key=lambda n: float(scores[n][spans[n], (0, 1)].sum()))
         first, last = spans[number]
-        explanation.add(windows[number], "answer", [(first, 0), (last, 1)], steps)
+        explanation.add(windows[number], "answer", [(first, 0), (last, 1)])
         return explanation.words([windows[number]])
 
     def label_of(self, example: Any) -> Any:

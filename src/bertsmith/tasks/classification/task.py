@@ -16,13 +16,7 @@ from bertsmith.tasks.classifying import classify, positive
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
 from bertsmith.tasks.task import Prediction, Scorer, Values, exclusive_prediction
-from bertsmith.tasks.training import (
-    Targets,
-    TaskOptions,
-    class_loss,
-    class_weights,
-    soft_class_loss,
-)
+from bertsmith.tasks.training import Targets, TaskOptions, class_loss, class_weights, distil_loss
 
 
 class ClassificationTraining(LabelTraining):
@@ -55,7 +49,7 @@ class ClassificationTraining(LabelTraining):
     def soft_loss(
         self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
     ) -> Tensor:
-        return soft_class_loss(outputs, targets, temperature)
+        return distil_loss(outputs, targets, temperature)
 
 
 class ClassificationTask(LabelTask):

@@ -20,16 +20,7 @@ from bertsmith.infer.texts import listed_strings
 from bertsmith.metrics.ranking import ndcg, reciprocal_rank
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reranking.reading import READING, Passages
-from bertsmith.tasks.task import (
-    Display,
-    DisplayText,
-    Mark,
-    Prediction,
-    Scorer,
-    Task,
-    Values,
-    weighted_mean,
-)
+from bertsmith.tasks.task import Display, DisplayText, Mark, Prediction, Scorer, Task, weighted_mean
 from bertsmith.tasks.training import GridTraining, Sample, Targets, TaskOptions, TrainingItem
 from bertsmith.tasks.use import Askable, Call, PairScores, RequestBody, TaskResult, form
 
@@ -240,7 +231,7 @@ class RerankingTask(Task):
     def correctness(self, example: Any, value: Any) -> float:
         return ndcg(*ranking(example, value), 10)
 
-    def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
+    def score(self, dataset: Dataset[Any], values: Any, bert: LoadedModel | None) -> Scorer:
         pairs = list(zip(dataset.examples, values, strict=True))
         gains = np.array([self.correctness(*pair) for pair in pairs])
         firsts = np.array([reciprocal_rank(*ranking(*pair)) for pair in pairs])

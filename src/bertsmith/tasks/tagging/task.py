@@ -35,8 +35,8 @@ from bertsmith.tasks.training import (
     TrainingItem,
     class_loss,
     class_weights,
+    distil_loss,
     sequence_starts,
-    soft_class_loss,
     zero_padded,
 )
 from bertsmith.tasks.use import Askable, Call, RequestBody, Several, TaskResult, Texts, form, listed
@@ -262,7 +262,7 @@ class TaggingTraining(Training):
         """Cross entropy of every word with the teacher's probabilities."""
         rows = targets["rows"]
         of_words = {**targets, "teacher": targets["teacher"][rows]}
-        return soft_class_loss(outputs[rows], of_words, temperature)
+        return distil_loss(outputs[rows], of_words, temperature)
 
 
 # ------------------------------------------------------------------ asking
@@ -389,9 +389,7 @@ class TaggingTask(EntityTask):
             predictions.append(Prediction(value, confidence, output))
         return predictions
 
-    def explain(
-        self, bert: LoadedModel, example: Any, prediction: Prediction, steps: int = 32
-    ) -> Rows:
+    def explain(self, bert: LoadedModel, example: Any, prediction: Prediction) -> Rows:
         """Every entity (or word) with the words that contributed to its tags.
 
         They are read in the window in which the first word of the entity has most context.
@@ -405,7 +403,7 @@ class TaggingTask(EntityTask):
             inside = (one for one in tags if one[0] in window.tokens)
             outputs = [(window.row(token), label) for token, label in inside]
             explanation.totals = [[0.0] * len(encoding)]
-            explanation.add(window, "tag", outputs, steps)
+            explanation.add(window, "tag", outputs)
             rows.append({**entity, "words": explanation.words([window])})
         return rows
 
