@@ -64,15 +64,11 @@ def joined(
     words: tuple[str, ...], spaces: tuple[bool, ...] | None = None
 ) -> tuple[str, tuple[tuple[int, int], ...]]:
     """Words joined to a text, with a space after each (or where `spaces` is true), and offsets."""
-    parts: list[str] = []
-    offsets = []
-    place = 0
-    for number, word in enumerate(words):
-        offsets.append((place, place + len(word)))
-        space = number + 1 < len(words) and (spaces is None or spaces[number])
-        parts.append(word + " " * space)
-        place += len(parts[-1])
-    return "".join(parts), tuple(offsets)
+    text, offsets = "", []
+    for word, space in zip(words, spaces or (True,) * len(words), strict=True):
+        offsets.append((len(text), len(text) + len(word)))
+        text += word + " " * space
+    return text[: offsets[-1][1]] if offsets else "", tuple(offsets)
 
 
 def read_spans(
