@@ -32,10 +32,7 @@ MOST = 2**25  # numbers of states in memory at once: 128 MiB
 
 @dataclass(frozen=True)
 class TextStates:
-    """The states of one text: a row for each of its spans.
-
-    `vectors` is (rows, D), or (depths, rows, D) for several depths.
-    """
+    """The states of one text; `vectors` is (rows, D), or (depths, rows, D) for several depths."""
 
     text: str
     spans: list[Span]  # text[start:end] of each row; special tokens are empty

@@ -74,10 +74,7 @@ def raw_scores(
 
 
 def question_scores(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> Scorer:
-    """Exact match and F1 from 0 to 1, by how often questions count; answers are normalised once.
-
-    By the rules of SQuAD v2.0 where a question has no answer, else by those of v1.1.
-    """
+    """Exact match and F1, 0 to 1: as in SQuAD v2.0 if a question has no answer, else v1.1."""
     paired(gold, predicted)
     version = 2 if any(not answers for answers in gold) else 1
     names = [str(number) for number in range(len(gold))]

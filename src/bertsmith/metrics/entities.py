@@ -31,10 +31,7 @@ class EntityScores:
 def tag_scores(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], spelled: bool
 ) -> Scorer:
-    """Accuracy of tags, and where they spell entities F1, precision and recall of those.
-
-    A function of how often sentences count.
-    """
+    """Accuracy of tags; if they spell entities, also F1, precision and recall of those."""
     paired(gold, predicted)
     rows = np.array([_counts(*pair) for pair in _pairs(gold, predicted)], dtype=np.float64)
 
@@ -50,10 +47,7 @@ def tag_scores(
 
 
 def span_scores(gold: Sequence[Spans], predicted: Sequence[Spans]) -> Scorer:
-    """F1, precision and recall of entities that are given by their characters.
-
-    A function of how often texts count.
-    """
+    """F1, precision and recall of entities that are given by their characters."""
     paired(gold, predicted)
     pairs = zip(gold, predicted, strict=True)
     rows = np.array([(len(a & b), len(b), len(a)) for a, b in pairs], dtype=np.float64)

@@ -31,10 +31,7 @@ class Between:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Draws of the curve: error(n) = error(base) * (floor + (1 - floor) * (n / base) ** -exponent).
-
-    The score is `best` minus the error.
-    """
+    """Draws of error(n) = error(base) * (floor + (1 - floor) * (n / base) ** -exponent)."""
 
     base: float  # a number of labels
     best: float  # the score without an error

@@ -132,10 +132,7 @@ def positive(labels: Sequence[str]) -> str | None:
 
 
 def relevant(labels: Sequence[str]) -> str | None:
-    """The label that means "relevant" for a pair: the only one, or the positive one of two.
-
-    None: the model cannot rank texts.
-    """
+    """The label that means "relevant": the only one, or the positive one of two, or None."""
     return labels[0] if len(labels) == 1 else positive(labels)
 
 

@@ -47,10 +47,7 @@ class Evaluation:
         return [self.task.correctness(example, value) for example, value in pairs]
 
     def figures(self, bert: LoadedModel) -> Figures | None:
-        """Statistics of inputs and predictions, as a server collects them, of the first examples.
-
-        None: requests of this task have other inputs than texts and pairs.
-        """
+        """Statistics of the first examples as a server collects them, if requests have texts."""
         asked: Any = self.task.Request
         rows = [one.texts for one in self.dataset.examples[:SAMPLE]]
         if {*asked.model_fields} - {"pairs", "words"} != {"inputs"} or not rows:

@@ -47,10 +47,7 @@ class LabelTask(Classify, Task):
 
 
 class LabelTraining(Training):
-    """Every window of a long text learns the text's label.
-
-    The windows of one text share its weight by length, so that it counts as one example.
-    """
+    """Every window of a long text learns the text's label, weighted by the window's length."""
 
     head = "classify"
 

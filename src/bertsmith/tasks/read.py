@@ -76,10 +76,7 @@ class Data:
         return source_tables(self.source, self.options, self.ledger, size)
 
     def portions(self, size: int | None = None) -> Iterator[Portion]:
-        """Yield examples without their labels, in portions, for prediction and embedding.
-
-        The columns that the first rows show are used for all rows.
-        """
+        """Yield examples without labels, in portions; columns are found once, in the first rows."""
         columns, complete, empty = dict(self.options.columns), 0, 0
         for table in self.tables(size or PORTION):
             self.delimiter = "," if table.delimiter == "\t" else table.delimiter

@@ -88,10 +88,7 @@ def predict_source(
     labels: Sequence[str] | None = None,
     **options: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Every row of a source with its prediction; with `out` they are written there as well.
-
-    `options` are those of `bertsmith.tasks.read.open_data`.
-    """
+    """Every row of a source (`options`: see `open_data`) with its prediction; also written to `out`."""
     options = {"usual": bert.columns, **options}
     task = task_of(bert, labels)
     data = open_data(source, task.reading.name, ledger=bert.ledger, **options)

@@ -76,10 +76,7 @@ class Display:
 
 
 class Task(Use):
-    """A use that can be learned.
-
-    All methods are functions of their arguments: there is one value for each task.
-    """
+    """A use that can be learned. There is one value of each task, without a state."""
 
     reading: ClassVar[Reading]  # how rows become its examples
     name: ClassVar[str]  # as its reading has it, like these two

@@ -224,10 +224,7 @@ def class_weights(option: str, labels: Sequence[str], seen: Iterable[str]) -> li
 def label_weights(
     option: str, labels: Sequence[str], seen: Iterable[str], examples: int
 ) -> tuple[list[float], list[float]]:
-    """The weight of each label of a multi-label file where it applies, and where it does not.
-
-    Balanced weights make both count the same in sum, as in scikit-learn.
-    """
+    """The weight of each label of a multi-label file where it applies, and where it does not."""
     if option != "balanced":
         return class_weights(option, labels, seen), [1.0] * len(labels)
     counts = Counter(seen)

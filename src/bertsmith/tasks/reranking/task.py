@@ -259,10 +259,7 @@ class RerankingTask(Task):
 
 
 def ranking(example: Passages, value: Sequence[float]) -> tuple[list[str], dict[str, float]]:
-    """The numbers of passages in the order of their scores, and the grade of each.
-
-    Of passages with equal scores, the worse comes first: ties do not help.
-    """
+    """The passages' numbers by falling score (for ties, the worse first), and their grades."""
     grades = example.grades or ()
     order = sorted(range(len(value)), key=lambda place: (-value[place], grades[place]))
     return [str(place) for place in order], {str(n): grade for n, grade in enumerate(grades)}

@@ -292,10 +292,7 @@ class SimilarityTask(Embed, Task):
         return True
 
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> VectorTraining:
-        """Cosines for pairs with scores; for texts that belong together, contrastive.
-
-        Where a teacher has scored the first row, the margins between its scores are learned.
-        """
+        """Cosines for pairs with scores; margins if a teacher has scored rows; else contrastive."""
         first = dataset.examples[0]
         if not isinstance(first, Related):
             if options.loss:

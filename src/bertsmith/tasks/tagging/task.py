@@ -78,10 +78,7 @@ def tag_words(bert: LoadedModel, texts: Sequence[str]) -> Steps[list[list[Entity
 def tag_given(
     bert: LoadedModel, texts: Sequence[str], given: Sequence[Sequence[tuple[int, int]]]
 ) -> Steps[list[list[Entity]]]:
-    """The label of every word that is given by where it begins and ends.
-
-    A word without tokens gets the label O, or the first label, with probability 0.
-    """
+    """The label of every word by its characters; without tokens O (or the first), with score 0."""
 
     def places(number: int, encoding: Encoding) -> Iterator[Place]:
         firsts = first_tokens(texts[number], encoding, given[number])
@@ -390,10 +387,7 @@ class TaggingTask(EntityTask):
         return predictions
 
     def explain(self, bert: LoadedModel, example: Any, prediction: Prediction) -> Rows:
-        """Every entity (or word) with the words that contributed to its tags.
-
-        They are read in the window in which the first word of the entity has most context.
-        """
+        """Every entity (or word) with the words that contributed, in its clearest window."""
         explanation = Explanation(bert, [example.text])
         encoding, windows = explanation.encodings[0], explanation.windows
         best = clearest([window.tokens for window in windows], len(encoding))
