@@ -88,7 +88,7 @@ def predict_source(
     labels: Sequence[str] | None = None,
     **options: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Every row of a source (`options`: see `open_data`) with its prediction; also written to `out`."""
+    """Every row of a source, read with the options of `open_data`, with its prediction."""
     options = {"usual": bert.columns, **options}
     task = task_of(bert, labels)
     data = open_data(source, task.reading.name, ledger=bert.ledger, **options)
