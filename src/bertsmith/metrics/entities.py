@@ -91,15 +91,15 @@ def entity_scores(
     entities that are tagged without a mistake count, as in seqeval's strict mode.
     """
     paired(gold, predicted)
-    words = same = 0
-    sides: tuple[list[Spans], list[Spans]] = ([], [])
-    for pair in _pairs(gold, predicted):
-        for side, tags in zip(sides, pair, strict=True):
-            entities = strict_chunks(tags, strict) if strict else chunks(tags)
-            side.append({(one.start, one.stop, one.type) for one in entities})
-        words += len(pair[0])
-        same += sum(a == b for a, b in zip(*pair, strict=True))
-    return EntityScores(*type_scores(*sides), same / words if words else 0.0)
+    pairs = list(_pairs(gold, predicted))
+
+    def spans(tags: Sequence[str]) -> Spans:
+        entities = strict_chunks(tags, strict) if strict else chunks(tags)
+        return {(one.start, one.stop, one.type) for one in entities}
+
+    right = [a == b for pair in pairs for a, b in zip(*pair, strict=True)]
+    scores = type_scores([spans(tags) for tags, _ in pairs], [spans(tags) for _, tags in pairs])
+    return EntityScores(*scores, sum(right) / len(right) if right else 0.0)
 
 
 def type_scores(

@@ -121,13 +121,5 @@ def forecast(
     picks = random.choice(len(floors), DRAWS, p=chances / chances.sum())
     drawn = means[picks] + random.standard_normal(DRAWS) / np.sqrt(precision[picks])
     misfits = MISFIT * random.standard_normal(DRAWS)
-    return Forecast(
-        base,
-        best,
-        np.maximum(drawn, 1e-6),
-        floors[picks],
-        exponents[picks],
-        misfits,
-        noise,
-        confidence,
-    )
+    curves = np.maximum(drawn, 1e-6), floors[picks], exponents[picks], misfits
+    return Forecast(base, best, *curves, noise, confidence)

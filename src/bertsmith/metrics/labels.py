@@ -72,7 +72,7 @@ def f1(
         return label_scores(gold, predicted, positive)(None)["f1"]
     if average == "micro":  # every label that is wrong is one too many and one too few
         return accuracy(gold, predicted)
-    return _mean(list(per_label(gold, predicted).values()), average)
+    return _mean(per_label(gold, predicted).values(), average)
 
 
 def mcc(gold: Sequence[Label], predicted: Sequence[Label]) -> float:
@@ -131,7 +131,7 @@ def multilabel_f1(
         return sum(score(len(g & p), len(p), len(g)).f1 for g, p in rows) / len(rows)
     if average == "micro":
         return multilabel_scores(gold, predicted)(None)["micro_f1"]
-    return _mean(list(multilabel_per_label(gold, predicted).values()), average)
+    return _mean(multilabel_per_label(gold, predicted).values(), average)
 
 
 def multilabel_scores(
@@ -171,13 +171,11 @@ def _flags(
     paired(gold, predicted)
     names = known([n for one in gold for n in one], [n for one in predicted for n in one])
     place = {name: number for number, name in enumerate(names)}
-    sides = []
-    for side in (gold, predicted):
-        flags = np.zeros((len(side), len(names)), dtype=np.bool_)
-        for row, labels in enumerate(side):
-            flags[row, [place[name] for name in labels]] = True
-        sides.append(flags)
-    return names, sides[0], sides[1]
+    flags = np.zeros((2, len(gold), len(names)), dtype=np.bool_)
+    for side, examples in enumerate((gold, predicted)):
+        for row, labels in enumerate(examples):
+            flags[side, row, [place[name] for name in labels]] = True
+    return names, flags[0], flags[1]
 
 
 def exact_match(gold: Sequence[Collection[Label]], predicted: Sequence[Collection[Label]]) -> float:
@@ -202,7 +200,7 @@ def known(gold: Sequence[Label], predicted: Sequence[Label]) -> list[Label]:
         return sorted(names, key=str)
 
 
-def _mean(scores: Sequence[Score], average: str) -> float:
+def _mean(scores: Collection[Score], average: str) -> float:
     if average == "macro":
         return sum(one.f1 for one in scores) / len(scores) if scores else 0.0
     if average == "weighted":

@@ -61,15 +61,13 @@ def vote(
 ) -> Steps[list[list[float]]]:
     """The scores of every label, for every text or pair. Windows of a long text vote by length."""
     windows = bert.windows(texts, pairs)
-    total = torch.zeros(len(texts), len(bert.checkpoint.labels))
-    weight = torch.zeros(len(texts), 1)
+    total, weight = torch.zeros(len(texts), len(bert.checkpoint.labels)), torch.zeros(len(texts), 1)
     outputs = yield bert.head_pass("classify", windows, activation)
     for window, scores in zip(windows, outputs, strict=True):
         length = max(1, len(window.tokens))
         total[window.number] += scores * length
         weight[window.number] += length
-    rows: list[list[float]] = (total / weight).tolist()
-    return rows
+    return (total / weight).tolist()
 
 
 @EncoderTask
@@ -191,14 +189,17 @@ class Classify(Use):
     def pair_scores(self, bert: LoadedModel) -> PairScores:
         """The only output, or the probability of the label that means relevant."""
         labels = bert.checkpoint.labels
-        label, logits = relevant(labels), activation(bert.checkpoint) is raw
+        label, logits, single = (
+            relevant(labels),
+            activation(bert.checkpoint) is raw,
+            len(labels) == 1,
+        )
         if label is None:
             raise BertsmithError(NOT_RANKING.format(len(labels)))
-        if len(labels) == 1:
-            scale = "output of the pair classifier; higher is better"
-            return PairScores(relevance, scale, logits, True)
         scale = f"probability of {label!r} by the pair classifier"
-        return PairScores(relevance, scale, logits, False)
+        if single:
+            scale = "output of the pair classifier; higher is better"
+        return PairScores(relevance, scale, logits, single)
 
 
 TASK = Classify()

@@ -36,10 +36,9 @@ def check(splits: Splits, reader: Reader | None = None) -> CheckReport:
     if "train" not in splits:
         raise BertsmithError("no training data to check")
     if len(tasks) > 1:
-        spoken = ", ".join(f"{dataset.path} {dataset.task}" for dataset in splits.values())
-        raise BertsmithError(
-            f"the files are for different tasks: {spoken}; choose one with {setting_name('task')}"
-        )
+        files = ", ".join(f"{dataset.path} {dataset.task}" for dataset in splits.values())
+        choose = f"choose one with {setting_name('task')}"
+        raise BertsmithError(f"the files are for different tasks: {files}; {choose}")
     lengths, findings = measure(splits, reader)
     for lint in LINTS:
         findings.extend(lint(splits))

@@ -61,9 +61,7 @@ def measure(splits: Splits, reader: Reader | None) -> tuple[dict[str, Lengths], 
     for name, dataset in splits.items():
         if reader is None:
             inputs = map(dataset.reading.units, dataset.examples)
-            words = [
-                max(sum(len(text.split()) for text in unit) for unit in units) for units in inputs
-            ]
+            words = [max(len(" ".join(unit).split()) for unit in units) for units in inputs]
             lengths[name] = _spread("words", words)
         else:
             lengths[name], more = _tokens(name, dataset, reader)

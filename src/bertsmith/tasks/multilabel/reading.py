@@ -60,7 +60,10 @@ class MultilabelReading(TextReading):
         flags = [] if column else _flags(table, {texts.text, texts.pair})
         if flags:
             finder.note("label", f"{len(flags)} columns of 0 and 1: {', '.join(flags)}", *flags)
-        separator = "" if column is None else _separator(table, column)
+        # What is between labels of one cell; a blank where nothing needs to be.
+        values = sample(table, column, len(table.rows)) if column else []
+        lists = [v for v in values if isinstance(v, str) and not v.strip().startswith("[")]
+        separator = next((mark for mark in SEPARATORS if any(mark in v for v in lists)), " ")
         if column and separator.strip():
             finder.note("label", f"{column}, split at {separator}", column)
         classes = class_names(rows, column)
@@ -85,13 +88,6 @@ def _flags(table: Table, texts: set[str | None]) -> list[str]:
             if not isinstance(value, bool | int | float | str) or str(value)[:6] not in BINARY:
                 del flags[name]
     return list(flags)
-
-
-def _separator(table: Table, column: str) -> str:
-    """What stands between labels of one cell; a blank where nothing needs to."""
-    values = [value for value in sample(table, column, len(table.rows)) if isinstance(value, str)]
-    written = [value for value in values if not value.strip().startswith("[")]
-    return next((mark for mark in SEPARATORS if any(mark in value for value in written)), " ")
 
 
 def _several(value: Any, where: Where, column: str, separator: str) -> list[Any]:

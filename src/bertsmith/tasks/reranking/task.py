@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import islice
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -219,11 +219,9 @@ class RerankingTask(Task):
         """The score of every passage; of a single one, a number."""
         flat = [(one.query, passage) for one in examples for passage in one.passages]
         logits = pair_logits(bert, *map(list, zip(*flat, strict=True)))
-        scores: list[float] = torch.tensor(logits).sigmoid().tolist()
-        predictions = []
-        cuts = accumulate((len(one.passages) for one in examples), initial=0)
-        for first, last in pairwise(cuts):
-            own = scores[first:last]
+        scores, predictions = iter(torch.tensor(logits).sigmoid().tolist()), []
+        for example in examples:
+            own = list(islice(scores, len(example.passages)))
             output = {"score": own[0]} if len(own) == 1 else {"scores": own}
             predictions.append(Prediction(tuple(own), max(own), output))
         return predictions

@@ -235,9 +235,6 @@ def _over(scores: Tensor, targets: Targets) -> Tensor:
     return most + (start.scatter_add(0, owners, rest) + (-most).exp()).log()
 
 
-Found = list[tuple[int, int, int, float]]  # first word, last word, type and probability
-
-
 @EncoderTask
 def find_spans(bert: LoadedModel, texts: Sequence[str]) -> Steps[list[list[Entity]]]:
     """The labelled spans of every text, from the first to the last."""
@@ -265,7 +262,7 @@ def find_spans(bert: LoadedModel, texts: Sequence[str]) -> Steps[list[list[Entit
 
 def _above(
     outputs: Tensor, window: Window, spelled: Sequence[Word], types: int, width: int
-) -> Found:
+) -> list[tuple[int, int, int, float]]:
     own = words_inside(window, spelled)
     if not own:
         return []

@@ -37,8 +37,11 @@ class Conll(FileLayout):
     endings = (".conll", ".conll03", ".iob", ".iob2", ".bio", ".ner", ".pos", ".tags")
 
     def fits_text(self, head: str, chosen: bool) -> bool:
-        """Groups of lines of one width; where tags are wanted, also a single sentence."""
-        if looks_like_conll(head):
+        """Groups of lines, mostly of one width; where tags are wanted, also a single sentence."""
+        lines = [line.removesuffix("\r") for line in head[:20_000].split("\n")]
+        widths = Counter(len(_cells(line)) for line in lines if line.strip() and line[0] != "#")
+        width, times = widths.most_common(1)[0] if widths else (0, 0)
+        if not all(map(str.strip, lines[:-1])) and 2 <= width <= 20 and times > widths.total() / 2:
             return True
         lines = [line.rstrip("\r") for line in head.split("\n")[:200] if line.strip()]
         return chosen and all(map(TAGGED_LINE.fullmatch, lines))
@@ -110,15 +113,6 @@ class ConllU(FileLayout):
 def _table(layout: FileLayout, stream: Stream, rows: list[Row], words: str, tags: str) -> Table:
     names, columns = ("tokens", "tags"), {"tokens": words, "tags": tags}
     return Table(stream.path, names, rows, layout=layout.name, columns=columns, share=stream.share)
-
-
-def looks_like_conll(text: str) -> bool:
-    """Do lines of mostly one width, in groups between blank lines, make this a CoNLL file?"""
-    lines = [line.removesuffix("\r") for line in text[:20_000].split("\n")]
-    widths = Counter(len(_cells(line)) for line in lines if line.strip() and line[0] != "#")
-    width, times = widths.most_common(1)[0] if widths else (0, 0)
-    grouped = any(not line.strip() for line in lines[:-1])
-    return grouped and 2 <= width <= 20 and times > 0.5 * widths.total()
 
 
 def _tagged_row(

@@ -163,12 +163,9 @@ def _tagged(rows: Rows) -> list[Tagged]:
 def _words_column(finder: Finder) -> str | None:
     """A column of lists of words, or of words between spaces where there is no column of texts."""
     text, column = finder.peek("text"), finder.peek("tokens")
-    lists = column is not None and any(
-        isinstance(v, list | tuple) for v in sample(finder.table, column, 20)
-    )
-    if column is None or (text not in (None, column) and not lists):
-        return None
-    return finder.needed("tokens")
+    values = sample(finder.table, column, 20) if column else []
+    lists = any(isinstance(value, list | tuple) for value in values)
+    return finder.needed("tokens") if column and (text in (None, column) or lists) else None
 
 
 def _words(table: Table, row: Row, column: str) -> Tagged | None:
@@ -215,9 +212,8 @@ def spans_column(finder: Finder) -> str | None:
 
 def _holds_spans(table: Table, name: str) -> bool:
     values = [value for value in sample(table, name, 200) if value]
-    return bool(values) and all(
-        isinstance(value, list) and all(map(_is_span, value[:20])) for value in values
-    )
+    lists = all(isinstance(value, list) for value in values)
+    return bool(values) and lists and all(_is_span(one) for value in values for one in value[:20])
 
 
 def _is_span(value: Any) -> bool:
