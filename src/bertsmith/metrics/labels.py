@@ -95,9 +95,8 @@ def label_scores(
         # Counts of each label, never of each pair of labels: there may be thousands.
         counts = np.ones(len(labels)) if weights is None else weights
         right = np.bincount(labels, counts * same, size)
-        guessed, wanted = (
-            np.bincount(side, counts, size).astype(np.float64) for side in (guesses, labels)
-        )
+        sides = (guesses, labels)
+        guessed, wanted = (np.bincount(x, counts, size).astype(np.float64) for x in sides)
         both = guessed + wanted
         each = np.divide(2 * right, both, out=np.zeros(size), where=both > 0)
         result = {

@@ -188,12 +188,8 @@ class Classify(Use):
 
     def pair_scores(self, bert: LoadedModel) -> PairScores:
         """The only output, or the probability of the label that means relevant."""
-        labels = bert.checkpoint.labels
-        label, logits, single = (
-            relevant(labels),
-            activation(bert.checkpoint) is raw,
-            len(labels) == 1,
-        )
+        labels, logits = bert.checkpoint.labels, activation(bert.checkpoint) is raw
+        label, single = relevant(labels), len(labels) == 1
         if label is None:
             raise BertsmithError(NOT_RANKING.format(len(labels)))
         scale = f"probability of {label!r} by the pair classifier"

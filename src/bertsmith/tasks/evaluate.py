@@ -151,10 +151,8 @@ def state_coverage(bert: LoadedModel, coverage: float) -> None:
     """Let a model that was calibrated for it predict sets or intervals of another coverage."""
     stored = bert.checkpoint.settings.get("conformal")
     if not stored:
-        name, file = (
-            setting_name("coverage"),
-            setting_name("calibrate_on", option="--calibrate-on FILE"),
-        )
+        name = setting_name("coverage")
+        file = setting_name("calibrate_on", option="--calibrate-on FILE")
         raise BertsmithError(
             f"this model has no held-out rows for a coverage: fine-tune it with {name}, or "
             f"calibrate it when it is evaluated: {file} and {name}"

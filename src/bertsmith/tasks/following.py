@@ -35,9 +35,8 @@ def read_pairs(file: Path) -> list[tuple[str, str]]:
     for portion in open_data(file, "classification").portions():
         for example in portion.examples:
             if example is None or example.pair is None:
-                raise BertsmithError(
-                    f"{file}: there must be two texts in each row; name them text and pair"
-                )
+                why = "there must be two texts in each row; name them text and pair"
+                raise BertsmithError(f"{file}: {why}")
             pairs.append((example.text, example.pair))
     return pairs
 

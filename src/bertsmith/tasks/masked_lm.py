@@ -111,9 +111,8 @@ def masked_windows(windows: list[Window], masking: Masking, first: int) -> list[
     """Windows with some tokens masked; `first` is the number of the first window."""
     lengths = np.array([len(window.ids) for window in windows])
     ids = np.concatenate([window.ids for window in windows])
-    masked = masking(
-        Sequences(ids, np.zeros_like(ids), lengths), np.arange(first, first + len(windows))
-    )
+    numbers = np.arange(first, first + len(windows))
+    masked = masking(Sequences(ids, np.zeros_like(ids), lengths), numbers)
     starts = np.concatenate([[0], np.cumsum(lengths)])
     cuts = np.searchsorted(masked.rows, starts)
     return [

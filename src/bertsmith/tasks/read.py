@@ -173,10 +173,8 @@ class Data:
         every = ((one, layout) for one in readings().values() for layout in one.layouts)
         reading, layout = next(pair for pair in every if pair[1].name == table.layout)
         if self.task not in (None, TEXTS, reading.name):
-            raise BertsmithError(
-                f"{table.path} holds {layout.content}, which is for {reading.name}, "
-                f"not for {self.task}"
-            )
+            why = f"which is for {reading.name}, not for {self.task}"
+            raise BertsmithError(f"{table.path} holds {layout.content}, {why}")
         return reading, layout
 
     # ------------------------------------------------------------------ without labels

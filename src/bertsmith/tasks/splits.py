@@ -119,13 +119,11 @@ def split_off(
     if connected:  # a prompt before every text, say
         groups = grouped([["\0".join(several)] for several in keys])
     if len(groups) < 2:
-        raise BertsmithError(
-            f"{dataset.path}: too few different texts to hold some out; give a dev file"
-        )
+        why = "too few different texts to hold some out; give a dev file"
+        raise BertsmithError(f"{dataset.path}: {why}")
     held = _drawn(groups, examples, share, seed)
-    sides = [
-        [one for n, one in enumerate(examples) if (n in held) == side] for side in (False, True)
-    ]
+    numbered = list(enumerate(examples))
+    sides = [[one for n, one in numbered if (n in held) == side] for side in (False, True)]
     labelled = len({_stratum(example) for example in examples} - {""})
     how = (
         f"no dev file: {len(sides[1]):,} of {len(examples):,} examples are held out as dev data"

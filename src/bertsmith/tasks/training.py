@@ -209,14 +209,12 @@ def class_weights(option: str, labels: Sequence[str], seen: Iterable[str]) -> li
     for part in option.split(","):
         name, _, number = part.rpartition("=")
         if name.strip() not in weights:
-            raise BertsmithError(
-                f"class weights: {name.strip()!r} is not a label; labels: {', '.join(labels)}"
-            )
+            known = ", ".join(labels)
+            raise BertsmithError(f"class weights: {name.strip()!r} is not a label; labels: {known}")
         weight = parse_number(number)
         if weight is None or weight < 0:
-            raise BertsmithError(
-                f"class weights: {number.strip()!r} is not a weight for {name.strip()!r}"
-            )
+            name, number = name.strip(), number.strip()
+            raise BertsmithError(f"class weights: {number!r} is not a weight for {name!r}")
         weights[name.strip()] = weight
     return list(weights.values())
 

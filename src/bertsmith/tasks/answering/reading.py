@@ -67,9 +67,8 @@ class Squad(FileLayout):
 
     def fits_document(self, content: Any) -> bool:
         data = content.get("data") if isinstance(content, dict) else None
-        return isinstance(data, list) and any(
-            isinstance(one, dict) and "paragraphs" in one for one in data
-        )
+        articles = data if isinstance(data, list) else ()
+        return any(isinstance(one, dict) and "paragraphs" in one for one in articles)
 
     def document(self, path: Path, content: Any, ledger: Ledger) -> Table:
         rows = []

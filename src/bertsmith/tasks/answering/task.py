@@ -78,10 +78,8 @@ class RankedAnswers:
             smaller, larger = sorted((total, self.nothing))
             total = larger + math.log1p(math.exp(smaller - larger))
             ranked = sorted([*ranked, (0, 0, self.nothing)], key=lambda one: -one[2])
-        return [
-            Answer(self.passage[start:end], start, end, math.exp(value - total))
-            for start, end, value in ranked[:top]
-        ]
+        best = [(start, end, math.exp(value - total)) for start, end, value in ranked[:top]]
+        return [Answer(self.passage[start:end], start, end, score) for start, end, score in best]
 
 
 @EncoderTask
@@ -189,11 +187,9 @@ class AnsweringTraining(Training):
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
         """The mean of two cross entropies over all tokens of a window: of starts and of ends."""
-        grid, labels = _padded(outputs, batch, float("-inf")), targets["labels"]
-        starts, ends = (
-            class_loss(grid[:, :, side], labels[:, side], focal=self.options.focal)
-            for side in (0, 1)
-        )
+        grid = _padded(outputs, batch, float("-inf"))
+        sides = zip(grid.unbind(2), targets["labels"].unbind(1), strict=True)
+        starts, ends = (class_loss(*side, focal=self.options.focal) for side in sides)
         return ((starts + ends) / 2 * targets["weights"]).sum()
 
     def soft_loss(
@@ -201,11 +197,9 @@ class AnsweringTraining(Training):
     ) -> Tensor:
         """The mean of two cross entropies with the teacher's: of starts and of ends."""
         student, teacher = (_padded(x, batch, ABSENT) for x in (outputs, targets["teacher"]))
-        both = [
-            soft_cross_entropy(student[:, :, side], teacher[:, :, side], temperature)
-            for side in (0, 1)
-        ]
-        return (torch.stack(both).mean(0) * targets["weights"]).sum()
+        sides = zip(student.unbind(2), teacher.unbind(2), strict=True)
+        losses = [soft_cross_entropy(*side, temperature) for side in sides]
+        return (torch.stack(losses).mean(0) * targets["weights"]).sum()
 
 
 def _padded(outputs: Tensor, batch: Batch, absent: float) -> Tensor:

@@ -85,11 +85,8 @@ class ChoiceReading(Reading):
         """Tables with choices in one column or several."""
         table, names = finder.table, finder.by_plain
         listed = {"prompt", "options"} <= names.keys() and is_list(table, names["options"])
-        choices = finder.given.keys() & {"prompt", "options"} or names.keys() & {
-            "choices",
-            "endings",
-        }
-        if choices or listed or finder.numbered(NUMBERED) or nested_choices(table):
+        named = finder.given.keys() & {"prompt", "options"} or names.keys() & {"choices", "endings"}
+        if named or listed or finder.numbered(NUMBERED) or nested_choices(table):
             return TaskGuess(0.9, "it has choices")
         return None
 

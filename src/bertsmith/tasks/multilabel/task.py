@@ -37,10 +37,10 @@ class MultilabelTraining(LabelTraining):
         super().__init__(dataset, options)
         if not self.labels:
             raise BertsmithError(f"{dataset.path}: contains no labels")
-        seen = (name for example in dataset.gold() for name in example.label_names)
-        self.weights, self.otherwise = label_weights(
-            options.class_weights, self.labels, seen, len(dataset.gold())
-        )
+        gold = dataset.gold()
+        seen = (name for example in gold for name in example.label_names)
+        weights = label_weights(options.class_weights, self.labels, seen, len(gold))
+        self.weights, self.otherwise = weights
 
     def target(self, example: Any) -> tuple[int, ...]:
         return tuple(self.index[name] for name in example.labels)

@@ -79,9 +79,8 @@ class RerankingTraining(GridTraining):
         grades = [grade for one in dataset.gold() for grade in one.grades]
         self.highest = max(grades, default=0.0)
         if self.highest <= 0:
-            raise BertsmithError(
-                f"{dataset.path}: no passage has a grade above 0: nothing to learn"
-            )
+            why = "no passage has a grade above 0: nothing to learn"
+            raise BertsmithError(f"{dataset.path}: {why}")
 
     def config_changes(self) -> dict[str, Any]:
         more = {"ranks_passages": True, "sentence_transformers": CROSS_ENCODER}
@@ -153,9 +152,8 @@ def with_others(examples: Sequence[Passages]) -> list[Passages]:
     return completed
 
 
-EXAMPLES = (
-    "The Analytical Engine was designed by Charles Babbage.\nA street in London.\nBees make honey."
-)
+EXAMPLES = "The Analytical Engine was designed by Charles Babbage.\n"
+EXAMPLES += "A street in London.\nBees make honey."
 
 
 class RankRequest(RequestBody):

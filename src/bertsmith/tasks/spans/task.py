@@ -144,9 +144,8 @@ class SpansTraining(Training):
             gold = self.in_words(spelled, example.spans, bert.ledger)
             windows = windower.single(number, encoding.ids)
             pairs = ((window, words_inside(window, spelled)) for window in windows)
-            samples.append(
-                tuple(TrainingItem((w,), (own, self.marks(own, gold))) for w, own in pairs if own)
-            )
+            targets = ((window, (own, self.marks(own, gold))) for window, own in pairs if own)
+            samples.append(tuple(TrainingItem((w,), target) for w, target in targets))
         return [sample for sample in samples if sample]
 
     def in_words(

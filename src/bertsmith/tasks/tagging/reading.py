@@ -103,11 +103,9 @@ class TaggingReading(TextReading):
             if dataset.scheme is None:
                 continue
             entities = sum(len(chunks(one.tags or ())) for one in tagged)
-            broken = [
-                (one.at(word), reason)
-                for one in tagged
-                for word, reason in faults(one.tags or (), dataset.scheme)
-            ]
+            scheme = dataset.scheme
+            pairs = ((one, fault) for one in tagged for fault in faults(one.tags or (), scheme))
+            broken = [(one.at(word), reason) for one, (word, reason) in pairs]
             severity = "error" if len(broken) > BROKEN * entities else "warning"
             first = broken[0][1] if broken else ""
             what = f"tags that violate {dataset.scheme.upper()} (first: {first})"
@@ -124,10 +122,8 @@ def _spelled(rows: Rows, examples: list[Tagged]) -> list[Tagged]:
         return examples
     rows.scheme = "bio"
     rows.ledger.note("sentences converted from IOB1 to BIO", len(examples))
-    return [
-        one if one.tags is None else replace(one, tags=tuple(convert(one.tags, "bio")))
-        for one in examples
-    ]
+    tagged = ((one, one.tags and tuple(convert(one.tags, "bio"))) for one in examples)
+    return [replace(example, tags=tags) for example, tags in tagged]
 
 
 def _tagged(rows: Rows) -> list[Tagged]:

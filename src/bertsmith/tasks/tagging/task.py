@@ -229,12 +229,8 @@ class TaggingTraining(Training):
 
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
         """The rows of words in the batch, their tags and weights, each (words,)."""
-        starts = sequence_starts(items)
-        marks = [
-            (start + row, label)
-            for start, item in zip(starts, items, strict=True)
-            for row, label in item.target
-        ]
+        pairs = zip(sequence_starts(items), items, strict=True)
+        marks = [(start + row, label) for start, item in pairs for row, label in item.target]
         rows, labels = (torch.tensor(one) for one in zip(*marks, strict=True))
         return {"rows": rows, "labels": labels, "weights": torch.tensor(self.weights)[labels]}
 
@@ -319,9 +315,8 @@ class EntityTask(Task):
 
     def spoken(self, value: Any) -> str:
         """Tags as they are; of spans, first and last character and label."""
-        return " ".join(
-            one if isinstance(one, str) else "{}-{} {}".format(*one) for one in value or ()
-        )
+        parts = value or ()
+        return " ".join(p if isinstance(p, str) else f"{p[0]}-{p[1]} {p[2]}" for p in parts)
 
 
 class TaggingTask(EntityTask):
@@ -444,11 +439,8 @@ class TaggingTask(EntityTask):
         if "entities" in prediction.output:
             return super().display(example, prediction)
         tags = zip(example.offsets, example.tags or (), prediction.value, strict=True)
-        marks = [
-            Mark(start, end, "wrong", f"{tag}, not {label}")
-            for (start, end), label, tag in tags
-            if label != tag
-        ]
+        wrong = ((place, label, tag) for place, label, tag in tags if label != tag)
+        marks = [Mark(*place, "wrong", f"{tag}, not {label}") for place, label, tag in wrong]
         return _text_with(marks, example, prediction)
 
 
