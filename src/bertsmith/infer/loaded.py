@@ -228,7 +228,7 @@ class EncoderTask(Generic[Parameters, Result]):
             while True:
                 needed = steps.send(bert.run(needed.windows, needed.compute))
         except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
+            return stop.value
 
 
 def pick_device(device: str | torch.device | None) -> torch.device:

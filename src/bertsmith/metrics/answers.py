@@ -77,8 +77,8 @@ def question_scores(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> 
     """Exact match and F1, 0 to 1: as in SQuAD v2.0 if a question has no answer, else v1.1."""
     paired(gold, predicted)
     version = 2 if any(not answers for answers in gold) else 1
-    numbers = list(map(str, range(len(gold))))
-    labels, answers = (dict(zip(numbers, side, strict=True)) for side in (gold, predicted))
+    names = list(map(str, range(len(gold))))
+    labels, answers = dict(zip(names, gold, strict=True)), dict(zip(names, predicted, strict=True))
     exacts, overlaps = (np.array([*one.values()]) for one in raw_scores(labels, answers, version))
 
     def scores(weights: Weights | None = None) -> dict[str, float]:

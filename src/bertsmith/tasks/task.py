@@ -19,7 +19,8 @@ from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.calibration import calibration_error
 from bertsmith.metrics.conformal import limit_for
-from bertsmith.metrics.labels import Score, Scorer, Weights
+from bertsmith.metrics.labels import Score, Weights
+from bertsmith.metrics.labels import Scorer as Scorer  # part of the contract
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.training import TaskOptions, Training
