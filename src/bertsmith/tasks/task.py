@@ -27,7 +27,7 @@ from bertsmith.tasks.training import TaskOptions, Training
 from bertsmith.tasks.use import TaskResult, Use
 
 # Entries of config.json that were fitted on a model's outputs: other weights make them wrong.
-FITTED = ("decision_threshold", "label_thresholds", "no_answer_threshold")
+FITTED: tuple[str, ...] = ("decision_threshold", "label_thresholds", "no_answer_threshold")
 FITTED += ("abstain_below", "conformal")
 
 Values = Sequence[Any]  # one for each example, as `Prediction.value` is
