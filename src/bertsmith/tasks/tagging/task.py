@@ -439,8 +439,11 @@ class TaggingTask(EntityTask):
         if "entities" in prediction.output:
             return super().display(example, prediction)
         tags = zip(example.offsets, example.tags or (), prediction.value, strict=True)
-        wrong = ((place, label, tag) for place, label, tag in tags if label != tag)
-        marks = [Mark(*place, "wrong", f"{tag}, not {label}") for place, label, tag in wrong]
+        marks = [
+            Mark(start, end, "wrong", f"{tag}, not {label}")
+            for (start, end), label, tag in tags
+            if label != tag
+        ]
         return _text_with(marks, example, prediction)
 
 
