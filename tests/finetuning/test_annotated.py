@@ -103,7 +103,7 @@ def test_entities_inside_a_clause_are_learned_scored_and_predicted(
         tagged = bert.tag(example.text)
         assert [(x.start, x.end, x.label) for x in tagged] == list(example.spans)
     for example, prediction in list(zip(gold, found.predictions, strict=True))[:4]:
-        explained = TASK.explain(bert, example, prediction, steps=2)
+        explained = TASK.explain(bert, example, prediction)
         assert [(x["start"], x["end"], x["label"]) for x in explained] == list(example.spans)
     report = (out / "report.html").read_text("utf-8")
     assert "100.0" in report

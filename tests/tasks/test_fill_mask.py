@@ -116,9 +116,9 @@ def test_masks_that_are_near_in_a_long_text_share_a_window(
 ) -> None:
     bert = made("bert", "ForMaskedLM").ours
     windows = []
-    real = filling._guessing
+    real = filling._with_masks
     monkeypatch.setattr(
-        filling, "_guessing", lambda *given: windows.append(real(*given)) or windows[-1]
+        filling, "_with_masks", lambda *given: windows.append(real(*given)) or windows[-1]
     )
     text = "[MASK] " * (3 * bert.max_length)
     guesses = bert.fill_mask(text, top=1)

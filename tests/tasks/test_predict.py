@@ -161,7 +161,7 @@ def test_words_of_both_texts_are_explained(made: Maker) -> None:
     bert = made("bert", "ForSequenceClassification", num_labels=3).ours
     pair = Labelled("the river", "flows through Prague", None, HERE)
     (found,) = predict(bert, [pair])
-    rows = task_of(bert).explain(bert, pair, found, steps=4)
+    rows = task_of(bert).explain(bert, pair, found)
     assert [(row["text"], row["word"]) for row in rows] == [
         (0, "the"),
         (0, "river"),
@@ -172,7 +172,7 @@ def test_words_of_both_texts_are_explained(made: Maker) -> None:
     assert any(row["score"] for row in rows)
     before = dict(bert.ledger.counts)
     long = Labelled(" ".join(TEXTS), None, None, HERE)
-    assert len(task_of(bert).explain(bert, long, found, steps=1)) > 120
+    assert len(task_of(bert).explain(bert, long, found)) > 120
     assert bert.ledger.counts == before  # the prediction has counted its windows
     bare = made("bert", "Model").ours
     with pytest.raises(BertsmithError, match="not for similarity"):
@@ -185,7 +185,7 @@ def test_tags_are_explained_entity_by_entity(made: Maker) -> None:
     (found,) = predict(bert, lines(text))
     assert found.output["entities"]
     some = replace(found, output=found.output | {"entities": found.output["entities"][-2:]})
-    rows = task_of(bert).explain(bert, lines(text)[0], some, steps=2)
+    rows = task_of(bert).explain(bert, lines(text)[0], some)
     assert [{k: one[k] for k in ("label", "text", "start", "end")} for one in rows] == [
         {k: one[k] for k in ("label", "text", "start", "end")} for one in some.output["entities"]
     ]
@@ -199,7 +199,7 @@ def test_tags_are_explained_entity_by_entity(made: Maker) -> None:
     speech = made("bert", "ForTokenClassification", id2label={0: "DET", 1: "NOUN"}).ours
     words = Tagged("the river", ("the", "river"), ((0, 3), (4, 9)), None, HERE)
     (tags,) = predict(speech, [words])
-    rows = task_of(speech).explain(speech, words, tags, steps=2)
+    rows = task_of(speech).explain(speech, words, tags)
     assert [(one["text"], one["label"]) for one in rows] == list(
         zip(("the", "river"), tags.value, strict=True)
     )
@@ -210,7 +210,7 @@ def test_answers_are_explained(made: Maker) -> None:
     passage = " ".join(TEXTS)
     asked = QuestionExample("1", "Who lives in Uppsala?", passage, None, "", HERE)
     (found,) = predict(bert, [asked])
-    rows = task_of(bert).explain(bert, asked, found, steps=2)
+    rows = task_of(bert).explain(bert, asked, found)
     asked_words = [row["word"] for row in rows if row["text"] == 0]
     assert asked_words == ["Who", "lives", "in", "Uppsala", "?"]
     read = [row for row in rows if row["text"] == 1]
@@ -219,7 +219,7 @@ def test_answers_are_explained(made: Maker) -> None:
     assert read[0]["start"] <= best["start"] < best["end"] <= read[-1]["end"]
     assert any(row["score"] for row in rows if row["text"] == 0)
     none = replace(found, value="")
-    assert task_of(bert).explain(bert, asked, none, steps=2) != rows
+    assert task_of(bert).explain(bert, asked, none) != rows
 
 
 # ------------------------------------------------------------------ evaluation

@@ -102,7 +102,7 @@ class ContrastiveWarmUp(Training):
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
         """The cross entropy of each text with the others of its label, among all of the batch."""
-        classes = targets["classes"]
+        classes = targets["labels"]
         same = (classes[:, None] == classes).float().fill_diagonal_(0.0)
         logits = (outputs @ outputs.T / TEMPERATURE).fill_diagonal_(-math.inf)
         logs = logits.log_softmax(-1).masked_fill(same == 0, 0.0)

@@ -173,7 +173,7 @@ class FastLearner:
                 targets = self.training.targets([item])
                 rows = rows[targets["rows"]] if "rows" in targets else rows
                 chances.append(self.bert.outputs(rows).double().softmax(-1).numpy())
-                classes += targets["classes"].tolist()
+                classes += targets["labels"].tolist()
             units.append((np.concatenate(chances), classes))
         return units
 

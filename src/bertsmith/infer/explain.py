@@ -32,11 +32,9 @@ class Explanation:
         self.windows = windower.single(0, *ids) if len(ids) == 1 else windower.pair(0, *ids)
         self.totals = [[0.0] * len(encoding) for encoding in self.encodings]
 
-    def add(
-        self, window: Window, head: str, outputs: Outputs, steps: int = STEPS, weight: float = 1.0
-    ) -> None:
+    def add(self, window: Window, head: str, outputs: Outputs, weight: float = 1.0) -> None:
         """Add what a window's tokens contribute to the sum of some outputs of a head."""
-        gains = attribute(self.bert, window, head, outputs, steps)
+        gains = attribute(self.bert, window, head, outputs)
         for place, token in enumerate(window.tokens, window.first):
             self.totals[-1][token] += gains[place] * weight
         if len(self.totals) == 2:  # the first text is complete in every window
@@ -49,9 +47,9 @@ class Explanation:
         held = {token for window in windows for token in window.tokens}
         rows = []
         for number, (text, encoding) in enumerate(zip(self.texts, self.encodings, strict=True)):
-            listed = list(words(text, encoding))
-            ends = [*(token for token, _, _ in listed[1:]), len(encoding)]
-            for (token, start, end), stop in zip(listed, ends, strict=True):
+            spans = words(text, encoding)
+            ends = [*(token for token, _, _ in spans[1:]), len(encoding)]
+            for (token, start, end), stop in zip(spans, ends, strict=True):
                 if number < len(self.texts) - 1 or token in held:
                     score = round(sum(self.totals[number][token:stop]), 6)
                     place = {"word": text[start:end], "start": start, "end": end, "text": number}

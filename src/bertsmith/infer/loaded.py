@@ -57,14 +57,11 @@ class LoadedModel:
             )
         self.checkpoint, self.tokenizer = checkpoint, tokenizer
         self.sentence = sentence or Sentence()
-        if (
-            self.sentence.dense
-            and self.sentence.dense[0].weight.shape[1] != checkpoint.config.width
-        ):
+        dense, width = self.sentence.dense, checkpoint.config.width
+        if dense and (reads := dense[0].weight.shape[1]) != width:
             raise BertsmithError(
-                f"the Dense module of this model reads vectors of width"
-                f" {self.sentence.dense[0].weight.shape[1]}, but its encoder has"
-                f" {checkpoint.config.width}"
+                f"the Dense module of this model reads vectors of width {reads}, but its encoder "
+                f"has {width}"
             )
         self.budget = None if budget is None else positive(budget, "budget")
         self.progress = progress
@@ -157,19 +154,17 @@ class LoadedModel:
     def encode(self, texts: Sequence[str], spelled: Spelled = "text") -> list[Encoding]:
         """Encode texts to tokens with their characters, without special tokens around them."""
         encodings = self.tokenizer.encode_many(texts, special=False, spelled=spelled)
-        self._count([encoding.ids for encoding in encodings], texts if spelled == "text" else ())
+        self._note([encoding.ids for encoding in encodings], texts if spelled == "text" else ())
         return encodings
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode texts to token ids only, without special tokens."""
         ids = self.tokenizer.encode_ids(texts)
-        self._count(ids, texts)
+        self._note(ids, texts)
         return ids
 
-    def _count(self, ids: list[list[int]], texts: Sequence[str]) -> None:
-        """Count unknown tokens in the ledger, and special tokens that are spelled out in texts."""
-        unknown = self.tokenizer.unk_id
-        if unknown is not None:
+    def _note(self, ids: list[list[int]], texts: Sequence[str]) -> None:
+        if (unknown := self.tokenizer.unk_id) is not None:
             count = sum(row.count(unknown) for row in ids)
             self.ledger.note("unknown tokens", count, sum(map(len, ids)))
         self.ledger.note(SPELLED, self.tokenizer.spelled(texts))
@@ -178,15 +173,9 @@ class LoadedModel:
         self, windows: Sequence[Window], compute: Compute[Result], progress: bool | None = None
     ) -> list[Result]:
         """Run windows through the model; `progress` defaults to the model's setting."""
-        return run(
-            self.model,
-            windows,
-            compute,
-            devices=self.devices,
-            ranks=self.ranks,
-            budget=self.budget,
-            progress=self.progress if progress is None else progress,
-        )
+        progress = self.progress if progress is None else progress
+        shared: dict[str, Any] = {"devices": self.devices, "ranks": self.ranks}
+        return run(self.model, windows, compute, budget=self.budget, progress=progress, **shared)
 
     def head_pass(
         self,
@@ -211,20 +200,16 @@ class LoadedModel:
 def with_changes(
     bert: LoadedModel, model: Model | None = None, ranks: Ranks | None = None, **changes: Any
 ) -> LoadedModel:
-    """The same tokenizer and pooling around this or another module, by default for one process.
-
-    `changes` are fields of the checkpoint.
-    """
+    """The same tokenizer and pooling with another module, or other fields of the checkpoint."""
     checkpoint = replace(bert.checkpoint, model=model or bert.model, **changes)
     tokenizer, sentence = bert.tokenizer, bert.sentence
     return LoadedModel(checkpoint, tokenizer, sentence=sentence, progress=False, ranks=ranks)
 
 
 class EncoderTask(Generic[Parameters, Result]):
-    """A function of a model that needs encoder passes.
+    """A function of a model that needs encoder passes, which a call runs one after the other.
 
-    Calling it runs them one after the other. `steps` is the generator itself, for a server that
-    encodes the passes of many requests together.
+    `steps` is the generator itself: a server encodes the passes of many requests together.
     """
 
     def __init__(
@@ -243,8 +228,7 @@ class EncoderTask(Generic[Parameters, Result]):
             while True:
                 needed = steps.send(bert.run(needed.windows, needed.compute))
         except StopIteration as stop:
-            result: Result = stop.value
-            return result
+            return stop.value
 
 
 def pick_device(device: str | torch.device | None) -> torch.device:

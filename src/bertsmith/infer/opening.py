@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from bertsmith.batch import Batch
-from bertsmith.checkpoint import (
-    Sentence,
-    kept_float32,
-    locate,
-    read,
-    read_sentence,
-    tokenizer_folder,
-)
+from bertsmith.checkpoint import kept_float32, locate, read, read_sentence, tokenizer_folder
 from bertsmith.cpu import prepare, speed_up_single_texts, to_int8
 from bertsmith.infer.loaded import LoadedModel, all_devices, pick_device, pick_dtype
 from bertsmith.tokenizer import Tokenizer
@@ -42,20 +36,15 @@ def open_model(
     int8 = dtype == "int8"
     chosen = pick_device("cpu" if int8 and device is None else device)
     sentence = read_sentence(directory)
-    directory, pooling = sentence or (directory, Sentence())
+    directory, pooling = sentence or (directory, None)
     settings = {"model_type": family} if family else None
     needed = [heads] if isinstance(heads, str) else heads
     kind = torch.float32 if int8 or dtype is None else pick_dtype(dtype)
     checkpoint = read(directory, heads=needed, settings=settings, dtype=kind, device=chosen)
     tokenizer = Tokenizer.load(tokenizer_folder(directory), family=checkpoint.family.name)
-    loaded = LoadedModel(
-        checkpoint,
-        tokenizer,
-        sentence=pooling,
-        budget=budget,
-        progress=progress,
-        shared_devices=all_devices() if device is None else (),
-    )
+    shared = all_devices() if device is None else ()
+    options: dict[str, Any] = {"budget": budget, "progress": progress, "shared_devices": shared}
+    loaded = LoadedModel(checkpoint, tokenizer, sentence=pooling, **options)
     keep = kept_float32(checkpoint.settings)
     if int8 or (dtype is None and keep is not None and chosen.type == "cpu"):
         to_int8(checkpoint.model, keep or (), pangrams(loaded))

@@ -44,9 +44,8 @@ class InferencePass(NamedTuple):
     """Windows that a task needs encoded, and what it computes from their hidden states.
 
     `compute` returns one result for each window of a batch, in CPU memory. It gets the model that
-    has encoded the batch, whose heads are on the device of the batch: there may be copies on other
-    devices. Passes of one model with equal `key` have the same `compute`, so a server can encode
-    the windows of many requests together.
+    has encoded the batch, which may be a copy on another device. A server encodes passes of one
+    model with equal `key` together.
     """
 
     windows: Sequence[Window]
@@ -70,12 +69,9 @@ def run(
 ) -> list[Result]:
     """Encode every window and let `compute` make one result of each.
 
-    `compute` gets the model, hidden states, the batch, and the windows in it. Longest come first,
-    so that a batch which does not fit fails at once. A progress bar is shown on a terminal.
-
-    The model is on the first of `devices`; the others get copies of it if there are enough batches.
-    Several `ranks` divide the batches. All must call this with the same windows, and all get all
-    results.
+    Longest come first, so that a batch which does not fit fails at once. The model is on the first
+    of `devices`; the others get copies of it if there are enough batches. Several `ranks` divide
+    the batches: all must call this with the same windows, and all get all results.
     """
     if model.encoder.changes or model.encoder.skipped:  # these hold tensors of its device
         devices = devices[:1]
@@ -99,7 +95,6 @@ def _encoded(
     progress: bool | None,
     plan: Plan,
 ) -> dict[int, Result]:
-    """The results of the windows in a plan."""
     results: dict[int, Result] = {}
 
     def work(model: Model, device: torch.device, chosen: list[int]) -> None:
@@ -121,10 +116,7 @@ def _on_devices(
     devices: Sequence[torch.device],
     plan: Plan,
 ) -> None:
-    """Work through a plan on all devices, each in its own thread; the first error ends all.
-
-    Copies of the model live as long as this call: kept ones could miss a change of the weights.
-    """
+    """Work through a plan on all devices, each in its own thread; the first error ends all."""
     left: SimpleQueue[list[int]] = SimpleQueue()
     for chosen in plan:
         left.put(chosen)
@@ -135,6 +127,7 @@ def _on_devices(
         current = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
         try:
             with torch.inference_mode(), current:
+                # A copy is not kept: it could miss a change of the weights.
                 own = copied(model, device) if own is None else own
                 while not errors:
                     work(own, device, left.get_nowait())
@@ -201,32 +194,22 @@ def _on_ranks(
 
 
 def encode(model: Model, windows: Sequence[Window], device: torch.device) -> tuple[Hidden, Batch]:
-    """The hidden states of windows, and the batch that they are in.
-
-    On a CPU in half precision the batch may end with padding sequences.
-    """
+    """The hidden states of windows, and their batch, which may end with padding sequences."""
     ids, segments = [window.ids for window in windows], [window.segments for window in windows]
+    # On a CPU in half precision oneDNN compiles a kernel for each new number of rows, which takes
+    # longer than to run it: there are few different numbers.
+    half = device.type == "cpu" and model.encoder.table.dtype != torch.float32
     # Padding sequences are no longer than the longest window: position tables are finite.
-    spare, longest = -sum(map(len, ids)) % _step(model, device), max(map(len, ids))
+    spare, longest = -sum(map(len, ids)) % (STEP if half else 1), max(map(len, ids))
     fillers = [[0] * min(longest, spare - start) for start in range(0, spare, longest)]
     batch = Batch.of([*ids, *fillers], [*segments, *fillers]).to(device)
     return model.encoder(batch), batch
 
 
-def _step(model: Model, device: torch.device) -> int:
-    """The multiple that the number of tokens in a batch is padded to.
-
-    On a CPU in half precision oneDNN compiles a kernel for each new number of rows, which takes
-    longer than to run it: few different numbers avoid that.
-    """
-    half = device.type == "cpu" and model.encoder.table.dtype != torch.float32
-    return STEP if half else 1
-
-
 def packed(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
     """Indices in order of falling length, in groups of at most `budget` tokens."""
-    longest_first = sorted(range(len(lengths)), key=lambda n: -lengths[n])
-    return grouped(longest_first, lengths.__getitem__, budget)
+    length = lengths.__getitem__
+    return grouped(sorted(range(len(lengths)), key=length, reverse=True), length, budget)
 
 
 def grouped(items: Iterable[Item], size: Callable[[Item], int], most: int) -> Iterator[list[Item]]:

@@ -32,10 +32,7 @@ MOST = 2**25  # numbers of states in memory at once: 128 MiB
 
 @dataclass(frozen=True)
 class TextStates:
-    """The states of one text: a row for each of its spans.
-
-    `vectors` is (rows, D), or (depths, rows, D) for several depths.
-    """
+    """The states of one text; `vectors` is (rows, D), or (depths, rows, D) for several depths."""
 
     text: str
     spans: list[Span]  # text[start:end] of each row; special tokens are empty
@@ -127,31 +124,24 @@ def _jobs(
     for number, (text, encoding) in enumerate(zip(texts, loaded.encode(texts), strict=True)):
         windows = windower.single(number, encoding.ids)
         best = clearest([window.tokens for window in windows], len(encoding))
-        places = [
-            (at, windows[at].first + token - windows[at].tokens.start)
-            for token, at in enumerate(best)
-        ]
+        places = [(at, windows[at].row(token)) for token, at in enumerate(best)]
         first, last = windows[0], windows[-1]
         before = [(0, row) for row in range(first.first)]
         end = last.first + len(last.tokens)
         after = [(len(windows) - 1, row) for row in range(end, len(last.ids))]
         if spans is not None or pool == "words":
-            if spans is not None:
-                owned = list(spans[number])
-            else:
-                owned = [(start, stop) for _, start, stop in words(text, encoding)]
+            starts_and_ends = ((start, end) for _, start, end in words(text, encoding))
+            owned = list(starts_and_ends if spans is None else spans[number])
             inside = tokens_inside(encoding, owned)
             rows = [[places[token] for token in tokens] for tokens in inside]
         elif pool == "mean":
             owned = [(0, len(text))]
-            plain = [*before, *places, *after] if special or not places else places
-            rows = [plain]
+            rows = [[*before, *places, *after] if special or not places else places]
+        elif special:
+            owned = [(0, 0)] * len(before) + [*encoding.offsets] + [(len(text),) * 2] * len(after)
+            rows = [[place] for place in (*before, *places, *after)]
         else:
-            owned = [*encoding.offsets]
-            rows = [[place] for place in places]
-            if special:
-                owned = [(0, 0)] * len(before) + owned + [(len(text),) * 2] * len(after)
-                rows = [[place] for place in (*before, *places, *after)]
+            owned, rows = [*encoding.offsets], [[place] for place in places]
         jobs.append(_Job(text, owned, windows, rows))
     return jobs
 
@@ -168,52 +158,47 @@ def _run(
     loaded: LoadedModel, jobs: Sequence[_Job], depths: Sequence[int]
 ) -> Iterator[TextStates | None]:
     """Read the windows that matter, longest first; hand the texts on in their order."""
-    width, last = loaded.checkpoint.config.width, all_depths(loaded)[-1]
+    width = loaded.checkpoint.config.width
     states = [np.zeros((len(depths), len(job.rows), width), np.float32) for job in jobs]
     items = [item for number, job in enumerate(jobs) for item in _window_rows(number, job)]
-    budget = loaded.budget or BUDGETS.get(loaded.device.type, 2048)
     lengths = [len(item.window.ids) for item in items]
-    plan = list(packed(lengths, budget))
+    plan = list(packed(lengths, loaded.budget or BUDGETS.get(loaded.device.type, 2048)))
     yield None  # the model was not needed so far
-    for chosen in _with_progress(plan, lengths, loaded.progress):
-        group = [items[number] for number in chosen]
-        batch = Batch.of([one.window.ids for one in group], [one.window.segments for one in group])
-        starts = accumulate(batch.layout.lengths, initial=0)
-        source, target, weight, count = [], [], [], 0
-        for start, item in zip(starts, group, strict=False):
-            source += [start + row for row in item.source]
-            target += [count + place for place in item.target]
-            weight += item.weight
-            count += len(item.rows)
-        device = loaded.device
-        picked, place = torch.tensor(source, device=device), torch.tensor(target, device=device)
-        scale = torch.tensor(weight, device=device)[:, None]
-        trace = Trace(states=True)
-        with torch.inference_mode():
-            final = loaded.model.encoder(batch.to(device), trace).last
-            for number, depth in enumerate(depths):
-                hidden = final if depth == last else trace.hidden[depth]
-                pooled = torch.zeros(count, width, device=device)
-                pooled.index_add_(0, place, hidden[picked].float() * scale)
-                rows = pooled.cpu().numpy()
-                done = 0
-                for item in group:
-                    states[item.job][number, item.rows] += rows[done : done + len(item.rows)]
-                    done += len(item.rows)
-        yield None
-    for number, job in enumerate(jobs):
-        states[number][:, [not places for places in job.rows]] = np.nan
-        yield TextStates(job.text, job.spans, states[number])
-
-
-def _with_progress(
-    plan: list[list[int]], lengths: list[int], progress: bool | None
-) -> Iterator[list[int]]:
-    """The groups of a plan, with a progress bar on a terminal."""
-    with token_bar(sum(lengths), len(plan), progress) as advance:
+    with token_bar(sum(lengths), len(plan), loaded.progress) as advance:
         for chosen in plan:
-            yield chosen
+            _add_states(loaded, [items[number] for number in chosen], depths, states)
+            yield None
             advance(sum(lengths[number] for number in chosen))
+    for job, vectors in zip(jobs, states, strict=True):
+        vectors[:, [not places for places in job.rows]] = np.nan
+        yield TextStates(job.text, job.spans, vectors)
+
+
+def _add_states(
+    loaded: LoadedModel, group: Sequence[_WindowRows], depths: Sequence[int], states: list[Floats]
+) -> None:
+    """Add what the windows of a batch contribute to the states of their texts."""
+    batch = Batch.of([one.window.ids for one in group], [one.window.segments for one in group])
+    starts = accumulate(batch.layout.lengths, initial=0)
+    source, target, weight, count = [], [], [], 0
+    for start, item in zip(starts, group, strict=False):
+        source += [start + row for row in item.source]
+        target += [count + place for place in item.target]
+        weight += item.weight
+        count += len(item.rows)
+    device, trace = loaded.device, Trace(states=True)
+    picked, place = torch.tensor(source, device=device), torch.tensor(target, device=device)
+    scale = torch.tensor(weight, device=device)[:, None]
+    with torch.inference_mode():
+        final = loaded.model.encoder(batch.to(device), trace).last
+        for number, depth in enumerate(depths):
+            hidden = final if depth == all_depths(loaded)[-1] else trace.hidden[depth]
+            pooled = torch.zeros(count, hidden.shape[1], device=device)
+            pooled.index_add_(0, place, hidden[picked].float() * scale)
+            rows, done = pooled.cpu().numpy(), 0
+            for item in group:
+                states[item.job][number, item.rows] += rows[done : done + len(item.rows)]
+                done += len(item.rows)
 
 
 class _WindowRows(NamedTuple):
@@ -227,7 +212,7 @@ class _WindowRows(NamedTuple):
     weight: list[float]
 
 
-def _window_rows(number: int, job: _Job) -> Iterator[_WindowRows]:
+def _window_rows(number: int, job: _Job) -> list[_WindowRows]:
     """The windows of a text that hold anything of its rows."""
     items: dict[int, _WindowRows] = {}
     for row, places in enumerate(job.rows):
@@ -238,4 +223,4 @@ def _window_rows(number: int, job: _Job) -> Iterator[_WindowRows]:
             item.source.append(source)
             item.target.append(len(item.rows) - 1)
             item.weight.append(1 / len(places))
-    yield from items.values()
+    return list(items.values())

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
@@ -21,6 +21,10 @@ class Window:
     tokens: range  # the tokens of the text (of a pair: of the one that is split) in it
     first: int  # the row of the first of them
     masks: tuple[int, ...] = ()  # the rows of masked tokens to predict
+
+    def row(self, token: int) -> int:
+        """The row of a token of the text."""
+        return self.first + token - self.tokens.start
 
 
 @dataclass(frozen=True)
@@ -97,14 +101,18 @@ class Windower:
         return Window(number, *built, part, first)
 
     @cached_property
-    def _before(self) -> int:
-        """How many special tokens come before a text."""
+    def _before(self) -> int:  # a text: how many special tokens
         return self.tokenizer.build([-1])[0].index(-1)
 
     @cached_property
-    def _before_second(self) -> int:
-        """How many special tokens come before the second text of a pair."""
+    def _before_second(self) -> int:  # the second text of a pair
         return self.tokenizer.build([], [-1])[0].index(-1)
+
+
+def mask_rows(windows: Sequence[Window]) -> list[int]:
+    """The rows of masked tokens in the batch of these windows."""
+    starts = accumulate((len(window.ids) for window in windows), initial=0)
+    return [start + row for start, one in zip(starts, windows, strict=False) for row in one.masks]
 
 
 def cut(length: int, room: int, overlap: int) -> list[range]:

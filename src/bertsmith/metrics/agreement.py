@@ -23,13 +23,9 @@ def krippendorff_alpha(units: Sequence[Sequence[Hashable]], interval: bool = Fal
 
 def _pairs(counts: Counter[Any], interval: bool) -> float:
     """The sum of the distances of all pairs of values: squared differences, or 1 if unequal."""
-
-    def distance(one: Any, other: Any) -> float:
-        return (float(one) - float(other)) ** 2 if interval else float(one != other)
-
     return sum(
-        2 * counts[one] * counts[other] * distance(one, other)
-        for one, other in combinations(counts, 2)
+        2 * counts[a] * counts[b] * ((float(a) - float(b)) ** 2 if interval else 1.0)
+        for a, b in combinations(counts, 2)
     )
 
 

@@ -74,17 +74,12 @@ def raw_scores(
 
 
 def question_scores(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> Scorer:
-    """Exact match and F1 from 0 to 1, by how often questions count; answers are normalised once.
-
-    By the rules of SQuAD v2.0 where a question has no answer, else by those of v1.1.
-    """
+    """Exact match and F1, 0 to 1: as in SQuAD v2.0 if a question has no answer, else v1.1."""
     paired(gold, predicted)
     version = 2 if any(not answers for answers in gold) else 1
-    names = [str(number) for number in range(len(gold))]
-    pairs = raw_scores(
-        dict(zip(names, gold, strict=True)), dict(zip(names, predicted, strict=True)), version
-    )
-    exacts, overlaps = (np.array([one[name] for name in names]) for one in pairs)
+    names = list(map(str, range(len(gold))))
+    labels, answers = dict(zip(names, gold, strict=True)), dict(zip(names, predicted, strict=True))
+    exacts, overlaps = (np.array([*one.values()]) for one in raw_scores(labels, answers, version))
 
     def scores(weights: Weights | None = None) -> dict[str, float]:
         return {
@@ -138,10 +133,7 @@ def answer_scores(
 
 
 def best_threshold(
-    gold: Gold,
-    predicted: Mapping[str, str],
-    no_answer: Mapping[str, float],
-    by: str = "f1",
+    gold: Gold, predicted: Mapping[str, str], no_answer: Mapping[str, float], by: str = "f1"
 ) -> Threshold:
     """Return the threshold with the best exact match or F1, as computed by SQuAD v2.0's script.
 

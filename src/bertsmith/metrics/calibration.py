@@ -63,6 +63,5 @@ def calibration(
 
 
 def _places(confidences: NDArray[Any], bins: int) -> NDArray[np.int64]:
-    """The bin of every confidence."""
     edges = np.linspace(0, 1, bins + 1)
     return np.clip(np.searchsorted(edges, confidences, side="left") - 1, 0, bins - 1)

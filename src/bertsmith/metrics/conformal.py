@@ -62,15 +62,11 @@ def chance_of(right: int, count: int, accuracy: float) -> float:
     """Return how likely at least `right` of `count` are correct with an accuracy: a tail."""
     if accuracy >= 1:
         return float(right <= count)
-    ks = range(right, count + 1)
-    logs = [
-        math.lgamma(count + 1)
-        - math.lgamma(k + 1)
-        - math.lgamma(count - k + 1)
-        + k * math.log(accuracy)
-        + (count - k) * math.log1p(-accuracy)
-        for k in ks
-    ]
+    hit, miss, total = math.log(accuracy), math.log1p(-accuracy), math.lgamma(count + 1)
+    logs = (
+        total - math.lgamma(k + 1) - math.lgamma(count - k + 1) + k * hit + (count - k) * miss
+        for k in range(right, count + 1)
+    )
     return min(1.0, math.fsum(map(math.exp, logs)))
 
 

@@ -34,10 +34,7 @@ class PrecisionRecall:
 
 
 def precision_recall(scores: Sequence[float], positive: Sequence[bool]) -> PrecisionRecall:
-    """Compute precision and recall at every distinct score, the highest first.
-
-    Without a positive example, recall is 0.
-    """
+    """Compute precision and recall at every distinct score, the highest first."""
     ranked, true = _ranked(scores, positive)
     last = _last_of_equal(ranked)
     hits = np.cumsum(true)

@@ -31,10 +31,7 @@ class EntityScores:
 def tag_scores(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], spelled: bool
 ) -> Scorer:
-    """Accuracy of tags, and where they spell entities F1, precision and recall of those.
-
-    A function of how often sentences count.
-    """
+    """Accuracy of tags; if they spell entities, also F1, precision and recall of those."""
     paired(gold, predicted)
     rows = np.array([_counts(*pair) for pair in _pairs(gold, predicted)], dtype=np.float64)
 
@@ -50,10 +47,7 @@ def tag_scores(
 
 
 def span_scores(gold: Sequence[Spans], predicted: Sequence[Spans]) -> Scorer:
-    """F1, precision and recall of entities that are given by their characters.
-
-    A function of how often texts count.
-    """
+    """F1, precision and recall of entities that are given by their characters."""
     paired(gold, predicted)
     pairs = zip(gold, predicted, strict=True)
     rows = np.array([(len(a & b), len(b), len(a)) for a, b in pairs], dtype=np.float64)
@@ -97,15 +91,15 @@ def entity_scores(
     entities that are tagged without a mistake count, as in seqeval's strict mode.
     """
     paired(gold, predicted)
-    words = same = 0
-    sides: tuple[list[Spans], list[Spans]] = ([], [])
-    for pair in _pairs(gold, predicted):
-        for side, tags in zip(sides, pair, strict=True):
-            entities = strict_chunks(tags, strict) if strict else chunks(tags)
-            side.append({(one.start, one.stop, one.type) for one in entities})
-        words += len(pair[0])
-        same += sum(a == b for a, b in zip(*pair, strict=True))
-    return EntityScores(*type_scores(*sides), same / words if words else 0.0)
+    pairs = list(_pairs(gold, predicted))
+
+    def spans(tags: Sequence[str]) -> Spans:
+        entities = strict_chunks(tags, strict) if strict else chunks(tags)
+        return {(one.start, one.stop, one.type) for one in entities}
+
+    right = [a == b for pair in pairs for a, b in zip(*pair, strict=True)]
+    scores = type_scores([spans(tags) for tags, _ in pairs], [spans(tags) for _, tags in pairs])
+    return EntityScores(*scores, sum(right) / len(right) if right else 0.0)
 
 
 def type_scores(

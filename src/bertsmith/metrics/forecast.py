@@ -31,10 +31,7 @@ class Between:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Draws of the curve: error(n) = error(base) * (floor + (1 - floor) * (n / base) ** -exponent).
-
-    The score is `best` minus the error.
-    """
+    """Draws of error(n) = error(base) * (floor + (1 - floor) * (n / base) ** -exponent)."""
 
     base: float  # a number of labels
     best: float  # the score without an error
@@ -46,7 +43,6 @@ class Forecast:
     confidence: float
 
     def _at(self, count: float) -> Array:
-        """The mean score of models of this many labels, in every draw."""
         growth = math.log(count / self.base)
         fall = np.exp(-self.exponents * growth + self.misfits * abs(growth))
         return self.best - self.errors * (self.floors + (1 - self.floors) * fall)
@@ -125,13 +121,5 @@ def forecast(
     picks = random.choice(len(floors), DRAWS, p=chances / chances.sum())
     drawn = means[picks] + random.standard_normal(DRAWS) / np.sqrt(precision[picks])
     misfits = MISFIT * random.standard_normal(DRAWS)
-    return Forecast(
-        base,
-        best,
-        np.maximum(drawn, 1e-6),
-        floors[picks],
-        exponents[picks],
-        misfits,
-        noise,
-        confidence,
-    )
+    curves = np.maximum(drawn, 1e-6), floors[picks], exponents[picks], misfits
+    return Forecast(base, best, *curves, noise, confidence)

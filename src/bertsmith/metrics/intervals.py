@@ -60,11 +60,7 @@ def over_seeds(
 
 
 def t_quantile(confidence: float, degrees: int) -> float:
-    """Return the t within ± of which Student's distribution has so much of its probability.
-
-    The closed form for whole degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4), solved
-    by bisection.
-    """
+    """Return the two-sided t quantile (Abramowitz and Stegun, 26.7.3 and 26.7.4) by bisection."""
 
     def within(angle: float) -> float:
         odd = degrees % 2
@@ -100,7 +96,6 @@ def resample(
 
 
 def _summary(value: float, drawn: Sequence[float], confidence: float, length: int) -> Summary:
-    """A score with the interval of those of samples."""
     values = np.asarray(drawn, dtype=np.float64)
     values = values[np.isfinite(values)]
     low, high = percentiles(values, confidence, length)

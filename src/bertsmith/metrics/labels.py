@@ -14,6 +14,8 @@ from bertsmith.errors import BertsmithError
 Label = Any  # a name, or a number: what can be equal
 Counts = NDArray[np.int64]
 Weights = NDArray[np.float64]  # how often each example counts
+# Scores of examples by their weights; None: each counts once. Bootstrap intervals draw weights, so
+# that statistics of single examples are computed only once.
 Scorer = Callable[[Weights | None], dict[str, float]]
 
 
@@ -70,7 +72,7 @@ def f1(
         return label_scores(gold, predicted, positive)(None)["f1"]
     if average == "micro":  # every label that is wrong is one too many and one too few
         return accuracy(gold, predicted)
-    return _mean(list(per_label(gold, predicted).values()), average)
+    return _mean(per_label(gold, predicted).values(), average)
 
 
 def mcc(gold: Sequence[Label], predicted: Sequence[Label]) -> float:
@@ -93,9 +95,8 @@ def label_scores(
         # Counts of each label, never of each pair of labels: there may be thousands.
         counts = np.ones(len(labels)) if weights is None else weights
         right = np.bincount(labels, counts * same, size)
-        guessed, wanted = (
-            np.bincount(side, counts, size).astype(np.float64) for side in (guesses, labels)
-        )
+        sides = (guesses, labels)
+        guessed, wanted = (np.bincount(x, counts, size).astype(np.float64) for x in sides)
         both = guessed + wanted
         each = np.divide(2 * right, both, out=np.zeros(size), where=both > 0)
         result = {
@@ -117,9 +118,6 @@ def _mcc(right: float, guessed: NDArray[np.float64], wanted: NDArray[np.float64]
     return float(covariance / math.sqrt(spread)) if spread > 0 else 0.0
 
 
-# ------------------------------------------------------------------ several labels
-
-
 def multilabel_f1(
     gold: Sequence[Collection[Label]],
     predicted: Sequence[Collection[Label]],
@@ -132,7 +130,7 @@ def multilabel_f1(
         return sum(score(len(g & p), len(p), len(g)).f1 for g, p in rows) / len(rows)
     if average == "micro":
         return multilabel_scores(gold, predicted)(None)["micro_f1"]
-    return _mean(list(multilabel_per_label(gold, predicted).values()), average)
+    return _mean(multilabel_per_label(gold, predicted).values(), average)
 
 
 def multilabel_scores(
@@ -172,21 +170,16 @@ def _flags(
     paired(gold, predicted)
     names = known([n for one in gold for n in one], [n for one in predicted for n in one])
     place = {name: number for number, name in enumerate(names)}
-    sides = []
-    for side in (gold, predicted):
-        flags = np.zeros((len(side), len(names)), dtype=np.bool_)
-        for row, labels in enumerate(side):
-            flags[row, [place[name] for name in labels]] = True
-        sides.append(flags)
-    return names, sides[0], sides[1]
+    flags = np.zeros((2, len(gold), len(names)), dtype=np.bool_)
+    for side, examples in enumerate((gold, predicted)):
+        for row, labels in enumerate(examples):
+            flags[side, row, [place[name] for name in labels]] = True
+    return names, flags[0], flags[1]
 
 
 def exact_match(gold: Sequence[Collection[Label]], predicted: Sequence[Collection[Label]]) -> float:
     """Return the fraction of examples whose set of labels is predicted exactly."""
     return multilabel_scores(gold, predicted)(None)["exact"]
-
-
-# ------------------------------------------------------------------ shared
 
 
 def score(right: float, guessed: float, wanted: float) -> Score:
@@ -206,7 +199,7 @@ def known(gold: Sequence[Label], predicted: Sequence[Label]) -> list[Label]:
         return sorted(names, key=str)
 
 
-def _mean(scores: Sequence[Score], average: str) -> float:
+def _mean(scores: Collection[Score], average: str) -> float:
     if average == "macro":
         return sum(one.f1 for one in scores) / len(scores) if scores else 0.0
     if average == "weighted":

@@ -1,9 +1,8 @@
 """Multi-Bootstrap: scores of training procedures, over pre-training seeds × test examples.
 
-Sellam et al. 2022 (MultiBERTs): fine-tuning seeds or test examples alone say nothing of what
-another pre-training run would have scored. Examples are resampled, together for all procedures.
-Seeds are too few for that: of 2, resampled, an interval of 95% would cover the truth in 79% of
-studies. The deviation of their mean is drawn from Student's t distribution, for each procedure.
+Sellam et al. 2022 (MultiBERTs). Examples are resampled, together for all procedures. Seeds are too
+few for that: of 2, an interval of 95% would cover the truth in 79% of studies. The deviation of
+their mean is drawn from Student's t distribution, for each procedure.
 """
 
 import math
@@ -46,10 +45,9 @@ class MultiBootstrap:
         return compared(lead, leads[np.isfinite(leads)], confidence, self.length)
 
     def seeds_needed(self, first: str, second: str, level: float = 0.05) -> float:
-        """Return the seeds per procedure that would detect the observed lead in 80 % of studies.
+        """Return the seeds per procedure that would detect the lead in 80 % of studies.
 
-        `level` is the p-value below which it counts as detected. Infinite if more seeds do not
-        suffice because the test set is too small.
+        `level` is the p-value of a detection. Infinite: the test set is too small.
         """
         lead = abs(self.scores[second] - self.scores[first])
         of_examples = float(np.nanvar(self.example_draws[second] - self.example_draws[first]))
@@ -72,10 +70,7 @@ def multi_bootstrap(
     if not procedures or not all(procedures.values()):
         raise BertsmithError("a Multi-Bootstrap needs at least one seed of each procedure")
     everything = np.ones(length)
-    values = {
-        name: np.asarray([score(everything) for score in scores])
-        for name, scores in procedures.items()
-    }
+    values = {n: np.asarray([s(everything) for s in scores]) for n, scores in procedures.items()}
     random = np.random.default_rng([seed, 1])
     drawn: dict[str, list[float]] = {name: [] for name in procedures}
     examples: dict[str, list[float]] = {name: [] for name in procedures}

@@ -23,10 +23,7 @@ def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
 
 
 def ranks(values: ArrayLike, counts: Weights | None = None) -> NDArray[np.float64]:
-    """The rank of each value from 1; equal ones get the mean of theirs.
-
-    With `counts`, as if each value were there as often as it counts.
-    """
+    """The rank of each value from 1, the mean for ties; values are there as often as they count."""
     _, place = np.unique(values, return_inverse=True)
     each = np.bincount(place, counts)
     means: NDArray[np.float64] = (np.cumsum(each) - (each - 1) / 2)[place]
@@ -34,10 +31,7 @@ def ranks(values: ArrayLike, counts: Weights | None = None) -> NDArray[np.float6
 
 
 def number_scores(gold: Sequence[float], predicted: Sequence[float]) -> Scorer:
-    """Pearson's and Spearman's correlation and the mean squared error, by how often rows count.
-
-    A correlation of fewer than two different values is not a number (nan).
-    """
+    """Pearson's and Spearman's correlation (NaN if a side is constant) and mean squared error."""
     paired(gold, predicted)
     one, other = np.asarray(gold, np.float64), np.asarray(predicted, np.float64)
 

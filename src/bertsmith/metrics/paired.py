@@ -31,9 +31,8 @@ def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> Comparison:
     paired(first, second)
     lost = sum(bool(a) and not b for a, b in zip(first, second, strict=True))
     won = sum(bool(b) and not a for a, b in zip(first, second, strict=True))
-    return Comparison(
-        (won - lost) / len(first), min(1.0, 2 * chance_of(max(won, lost), won + lost, 0.5))
-    )
+    p_value = min(1.0, 2 * chance_of(max(won, lost), won + lost, 0.5))
+    return Comparison((won - lost) / len(first), p_value)
 
 
 def permutation(

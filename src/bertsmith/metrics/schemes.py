@@ -49,10 +49,7 @@ def detect(sequences: Iterable[Sequence[str]]) -> str | None:
 
 
 def chunks(tags: Sequence[str]) -> list[Chunk]:
-    """Return the entities of tags, read leniently as conlleval and seqeval do.
-
-    An I- that continues nothing starts an entity, and so does a change of type.
-    """
+    """Return the entities of tags, read as conlleval and seqeval do: any I- may start an entity."""
     entities: list[Chunk] = []
     start, open_type = 0, ""
     for place, tag in enumerate([*tags, "O"]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -53,7 +53,6 @@ TEXTS = {"text": TEXT, "pair": ()}  # a second text is known by the first: COUPL
 # Names of columns that are also values of labels: alone they make no header.
 LABEL_VALUES = {"positive", "negative", "pos", "neg", "y", "answer", "question", "title", "value"}
 LABEL_VALUES |= {"neutral", "start", "word", "body", "description", "sentiment", "emotion", "topic"}
-TEXTLESS = "rows without a text, left out"
 
 
 class TextReading(Reading):
@@ -87,9 +86,6 @@ class TextReading(Reading):
     def unlabelled(self, text: str, pair: str | None, where: Where) -> TaskExample:
         """An example without a label."""
         return Unlabelled(text, pair, where)
-
-
-# ------------------------------------------------------------------ columns
 
 
 class TextColumns(NamedTuple):
@@ -146,6 +142,15 @@ def texts_and_label(finder: Finder) -> tuple[str, str | None] | None:
         return None
 
 
+def labelled_texts(
+    rows: Rows, texts: TextColumns, label: Callable[[Row, Where], Any], kind: Callable[..., Any]
+) -> list[Any | None]:
+    """The example of each row, of a kind with a text, a second one, a label and a place."""
+    # A label that cannot be read is an error, also beside a missing text.
+    cells = [(label(row, where), texts.read(row, where), where) for row, where in rows]
+    return [both and kind(*both, value, where) for value, both, where in cells]
+
+
 def without_header(table: Table) -> dict[str, str]:
     """Detect the roles of columns in a file without a header.
 
@@ -169,9 +174,6 @@ def without_header(table: Table) -> dict[str, str]:
     if len(names) == 4 and set(values[1]) <= {"0", "1"} and not re.search(r"[^\W_]", marks):
         return {"text": names[3], "label": names[1]}
     return {}
-
-
-# ------------------------------------------------------------------ cells
 
 
 def label_cell(value: Any, where: Where, column: str, classes: Sequence[str] | None) -> str | None:

@@ -61,15 +61,13 @@ def vote(
 ) -> Steps[list[list[float]]]:
     """The scores of every label, for every text or pair. Windows of a long text vote by length."""
     windows = bert.windows(texts, pairs)
-    total = torch.zeros(len(texts), len(bert.checkpoint.labels))
-    weight = torch.zeros(len(texts), 1)
+    total, weight = torch.zeros(len(texts), len(bert.checkpoint.labels)), torch.zeros(len(texts), 1)
     outputs = yield bert.head_pass("classify", windows, activation)
     for window, scores in zip(windows, outputs, strict=True):
         length = max(1, len(window.tokens))
         total[window.number] += scores * length
         weight[window.number] += length
-    rows: list[list[float]] = (total / weight).tolist()
-    return rows
+    return (total / weight).tolist()
 
 
 @EncoderTask
@@ -89,7 +87,6 @@ def classify(
 
 
 def _applying(checkpoint: Checkpoint, scores: dict[str, float]) -> list[str] | None:
-    """The labels above their thresholds, of a multi-label model."""
     if checkpoint.settings.get("problem_type") != "multi_label_classification":
         return None
     stored = checkpoint.settings.get("label_thresholds")
@@ -133,10 +130,7 @@ def positive(labels: Sequence[str]) -> str | None:
 
 
 def relevant(labels: Sequence[str]) -> str | None:
-    """The label that means "relevant" for a pair: the only one, or the positive one of two.
-
-    None: the model cannot rank texts.
-    """
+    """The label that means "relevant": the only one, or the positive one of two, or None."""
     return labels[0] if len(labels) == 1 else positive(labels)
 
 
@@ -151,9 +145,6 @@ def relevance(
         raise BertsmithError(NOT_RANKING.format(len(labels)))
     rows = yield from vote.steps(bert, queries, texts, activation(bert.checkpoint))
     return [row[labels.index(label)] for row in rows]
-
-
-# ------------------------------------------------------------------ asking
 
 
 class ClassifyRequest(RequestBody):
@@ -197,15 +188,14 @@ class Classify(Use):
 
     def pair_scores(self, bert: LoadedModel) -> PairScores:
         """The only output, or the probability of the label that means relevant."""
-        labels = bert.checkpoint.labels
-        label, logits = relevant(labels), activation(bert.checkpoint) is raw
+        labels, logits = bert.checkpoint.labels, activation(bert.checkpoint) is raw
+        label, single = relevant(labels), len(labels) == 1
         if label is None:
             raise BertsmithError(NOT_RANKING.format(len(labels)))
-        if len(labels) == 1:
-            scale = "output of the pair classifier; higher is better"
-            return PairScores(relevance, scale, logits, True)
         scale = f"probability of {label!r} by the pair classifier"
-        return PairScores(relevance, scale, logits, False)
+        if single:
+            scale = "output of the pair classifier; higher is better"
+        return PairScores(relevance, scale, logits, single)
 
 
 TASK = Classify()

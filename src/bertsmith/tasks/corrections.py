@@ -61,10 +61,7 @@ def read_decisions(path: str | Path) -> list[dict[str, Any]]:
 
 
 def corrected(dataset: Dataset[Any], decisions: str | Path | Sequence[Any]) -> Dataset[Any]:
-    """A data set without the rows that were left out, and with corrected labels; both are counted.
-
-    `decisions` is a file, or its rows. Of two decisions about one row the last counts.
-    """
+    """A data set to which decisions (a file, or its rows) are applied; the last of a row counts."""
     is_file = isinstance(decisions, str | Path)
     rows: Sequence[Any] = read_decisions(decisions) if is_file else decisions  # type: ignore
     chosen = {(row["sum"], row["number"]): row for row in rows}
@@ -88,7 +85,6 @@ def corrected(dataset: Dataset[Any], decisions: str | Path | Sequence[Any]) -> D
 
 
 def _relabelled(dataset: Dataset[Any], example: Any, label: Any) -> Any:
-    """An example with another label, as JSON has it."""
     from bertsmith.tasks.registry import task_named  # tasks import PyTorch; reading data does not
     from bertsmith.tasks.task import Prediction
 

@@ -38,9 +38,8 @@ class Dataset(Generic[Kind]):
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """The names of all labels, in an order that does not depend on the file's."""
-        return self.known_labels or ordered(
-            name for example in self.examples for name in example.label_names
-        )
+        names = (name for example in self.examples for name in example.label_names)
+        return self.known_labels or ordered(names)
 
     def gold(self) -> list[Kind]:
         """The examples that have a label."""
@@ -51,7 +50,6 @@ def ordered(names: Iterable[str]) -> tuple[str, ...]:
     """Return unique names: numbers by value, O before other tags, others alphabetically."""
     unique = set(names)
     if all(name.isdecimal() and name.isascii() for name in unique):
-        return tuple(
-            sorted(unique, key=lambda name: (len(name.lstrip("0")), name.lstrip("0"), name))
-        )
+        digits = {name: name.lstrip("0") for name in unique}
+        return tuple(sorted(unique, key=lambda name: (len(digits[name]), digits[name], name)))
     return tuple(sorted(unique, key=lambda name: (name != "O", name)))

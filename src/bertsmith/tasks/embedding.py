@@ -31,10 +31,7 @@ def embed(
     prompt: str | None = None,
     width: int | None = None,
 ) -> Steps[Vectors]:
-    """Texts → float32 (N, D). A long text's vector is the mean of its windows', by length.
-
-    `prompt` is put before each text; None: the model's default prompt. `width` cuts the vectors.
-    """
+    """Texts → float32 (N, D); a long text's vector is the mean of its windows', by length."""
     sentence = bert.sentence
     if width is not None and not 1 <= width <= bert.vector_width:
         raise BertsmithError(f"width must be from 1 to {bert.vector_width}, not {width}")
@@ -67,9 +64,6 @@ def unit_vectors(vectors: Vectors) -> Vectors:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit: Vectors = vectors / np.maximum(lengths, np.float32(1e-12))
     return unit
-
-
-# ------------------------------------------------------------------ asking
 
 
 class EmbedRequest(RequestBody):

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -47,10 +47,7 @@ class Evaluation:
         return [self.task.correctness(example, value) for example, value in pairs]
 
     def figures(self, bert: LoadedModel) -> Figures | None:
-        """Statistics of inputs and predictions, as a server collects them, of the first examples.
-
-        None: requests of this task have other inputs than texts and pairs.
-        """
+        """Statistics of the first examples as a server collects them, if requests have texts."""
         asked: Any = self.task.Request
         rows = [one.texts for one in self.dataset.examples[:SAMPLE]]
         if {*asked.model_fields} - {"pairs", "words"} != {"inputs"} or not rows:
@@ -72,12 +69,7 @@ class Evaluation:
     def details(self) -> dict[str, Any]:
         """Scores of every class, the confusion matrix and the calibration bins, for machines."""
         per_class = self.task.per_class(self.dataset, self.values)
-        content: dict[str, Any] = {
-            "per_class": {
-                name: {key: getattr(one, key) for key in ("precision", "recall", "f1", "support")}
-                for name, one in per_class.items()
-            }
-        }
+        content: dict[str, Any] = {"per_class": {n: asdict(one) for n, one in per_class.items()}}
         sides = self.task.classes(self.dataset, self.values)
         if sides and len(known(*sides)) <= MATRIX:
             content["confusion"] = {"labels": known(*sides), "counts": confusion(*sides).tolist()}
@@ -85,11 +77,8 @@ class Evaluation:
         if correct is not None:
             confidences = [min(1.0, max(0.0, one.confidence)) for one in self.predictions]
             bins = calibration(confidences, correct)
-            content["calibration"] = {
-                "expected_error": bins.expected,
-                "worst_error": bins.worst,
-                "bins": [vars(one) for one in bins.bins],
-            }
+            errors = {"expected_error": bins.expected, "worst_error": bins.worst}
+            content["calibration"] = {**errors, "bins": [vars(one) for one in bins.bins]}
         return content
 
 
@@ -162,11 +151,11 @@ def state_coverage(bert: LoadedModel, coverage: float) -> None:
     """Let a model that was calibrated for it predict sets or intervals of another coverage."""
     stored = bert.checkpoint.settings.get("conformal")
     if not stored:
+        name = setting_name("coverage")
+        file = setting_name("calibrate_on", option="--calibrate-on FILE")
         raise BertsmithError(
-            "this model has no held-out rows for a coverage: fine-tune it with "
-            f"{setting_name('coverage')}, or calibrate it when it is evaluated: "
-            f"{setting_name('calibrate_on', option='--calibrate-on FILE')} and"
-            f" {setting_name('coverage')}"
+            f"this model has no held-out rows for a coverage: fine-tune it with {name}, or "
+            f"calibrate it when it is evaluated: {file} and {name}"
         )
     limit_for(stored["limits"], coverage)
     keep_settings(bert, {"conformal": {**stored, "coverage": coverage}})

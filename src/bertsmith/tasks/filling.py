@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import Annotated, Any, overload
 
 import torch
@@ -13,7 +12,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import EncoderTask, LoadedModel, positive
 from bertsmith.infer.run import InferencePass, Steps
 from bertsmith.infer.spans import trimmed
-from bertsmith.infer.windows import Window
+from bertsmith.infer.windows import Window, mask_rows
 from bertsmith.model import Hidden, Model
 from bertsmith.pages.results import grouped_bars, score_bars
 from bertsmith.tasks.use import (
@@ -45,15 +44,12 @@ class Guesses(list[Guess]):
     """The predictions for the masks of one text, shown as bars in notebooks."""
 
     def _repr_html_(self) -> str:
-        masks = {f"mask {one.mask + 1}": one.mask for one in self}
-        if len(masks) < 2:
-            return score_bars("", ((one.token, one.score) for one in self))
-        return grouped_bars(
-            {
-                name: [(one.token, one.score) for one in self if one.mask == mask]
-                for name, mask in masks.items()
-            }
-        )
+        groups: dict[str, list[tuple[str, float]]] = {}
+        for guess in self:
+            groups.setdefault(f"mask {guess.mask + 1}", []).append((guess.token, guess.score))
+        if len(groups) > 1:
+            return grouped_bars(groups)
+        return score_bars("", next(iter(groups.values()), []))
 
 
 Ranked = list[tuple[float, int]]  # the best tokens of one mask: probability, id
@@ -76,19 +72,16 @@ def fill_mask(bert: LoadedModel, texts: Sequence[str], top: int) -> Steps[list[l
                 f"{which} has no mask token: write {tokenizer.mask_token} where a word is missing"
             )
         if len(ids) + tokenizer.special_count() <= windower.limit:
-            windows += [_guessing(one, masks) for one in windower.single(number, ids)]
+            windows += [_with_masks(one, masks) for one in windower.single(number, ids)]
         else:
             for near in _groups(masks, (windower.limit - tokenizer.special_count()) // 2):
                 middle = (near[0] + near[-1]) // 2
-                windows.append(_guessing(windower.around(number, ids, middle, len(near)), near))
+                windows.append(_with_masks(windower.around(number, ids, middle, len(near)), near))
 
     def compute(
         model: Model, hidden: Hidden, batch: Batch, group: Sequence[Window]
     ) -> list[list[Ranked]]:
-        starts = accumulate(batch.layout.lengths, initial=0)
-        pairs = zip(starts, group, strict=False)
-        rows = [start + row for start, window in pairs for row in window.masks]
-        picked = torch.tensor(rows, device=hidden.last.device)
+        picked = torch.tensor(mask_rows(group), device=hidden.last.device)
         # The embeddings may be padded to more rows than the vocabulary has.
         logits = model.heads["masked_lm"](hidden, batch, picked)[:, :size]
         chances, tokens = logits.float().softmax(-1).topk(min(top, size))
@@ -121,10 +114,8 @@ def _groups(masks: Sequence[int], reach: int) -> list[list[int]]:
     return groups
 
 
-def _guessing(window: Window, masks: Sequence[int]) -> Window:
-    """The same window, in which the rows of these tokens of its text are predicted."""
-    shift = window.first - window.tokens.start
-    return replace(window, masks=tuple(shift + place for place in masks))
+def _with_masks(window: Window, tokens: Sequence[int]) -> Window:
+    return replace(window, masks=tuple(map(window.row, tokens)))
 
 
 def filled(tokenizer: Tokenizer, text: str, span: tuple[int, int], id_: int) -> str:
@@ -140,8 +131,6 @@ def filled(tokenizer: Tokenizer, text: str, span: tuple[int, int], id_: int) -> 
         piece = piece.lstrip()  # the text has the space already, or is to have none
     return before + piece + after
 
-
-# ------------------------------------------------------------------ asking
 
 EXAMPLES = (
     "The [MASK] sat on the mat.",

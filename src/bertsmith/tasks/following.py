@@ -18,10 +18,7 @@ FOLLOWS = 0  # the output that stands for "follows", or "in order"
 
 @EncoderTask
 def follows(bert: LoadedModel, firsts: Sequence[str], seconds: Sequence[str]) -> Steps[list[float]]:
-    """For each pair the probability that the second text follows the first.
-
-    For a long pair, it is the mean over its windows.
-    """
+    """The probability that each second text follows the first, the mean over their windows."""
     TASK.demand(bert)
     head = next(name for name in HEADS if name in bert.model.heads)
     windows = bert.windows(firsts, seconds)
@@ -38,14 +35,10 @@ def read_pairs(file: Path) -> list[tuple[str, str]]:
     for portion in open_data(file, "classification").portions():
         for example in portion.examples:
             if example is None or example.pair is None:
-                raise BertsmithError(
-                    f"{file}: there must be two texts in each row; name them text and pair"
-                )
+                why = "there must be two texts in each row; name them text and pair"
+                raise BertsmithError(f"{file}: {why}")
             pairs.append((example.text, example.pair))
     return pairs
-
-
-# ------------------------------------------------------------------ asking
 
 
 class FollowsRequest(RequestBody):

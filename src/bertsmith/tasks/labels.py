@@ -1,15 +1,15 @@
 """Shared parts of classification, multilabel and regression: windows and training."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from bertsmith.infer.explain import Explanation
 from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.windows import Window
 from bertsmith.tasks.classifying import Classify
 from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.task import Prediction, Rows, Task
-from bertsmith.tasks.training import Sample, Training, TrainingItem, label_config
+from bertsmith.tasks.training import Sample, Training, TrainingItem
 
 
 def texts_of(examples: Sequence[Any]) -> tuple[list[str], list[str] | None]:
@@ -34,43 +34,34 @@ class LabelTask(Classify, Task):
         """The indices of the outputs that a prediction depends on: by default the only one."""
         return [0]
 
-    def explain(self, bert: LoadedModel, example: Any, prediction: Any, steps: int = 32) -> Rows:
+    def explain(self, bert: LoadedModel, example: Any, prediction: Prediction) -> Rows:
         """Contributions from all windows, each by its length."""
-        outputs = self.explained_outputs(bert, prediction.value)
+        outputs = [(0, one) for one in self.explained_outputs(bert, prediction.value)]
         explanation = Explanation(bert, example.texts)
         windows = explanation.windows
         size = sum(len(window.tokens) for window in windows)
         for window in windows:
-            share = len(window.tokens) / size if len(windows) > 1 else 1.0
-            explanation.add(window, "classify", [(0, one) for one in outputs], steps, share)
+            fraction = len(window.tokens) / size if len(windows) > 1 else 1.0
+            explanation.add(window, "classify", outputs, fraction)
         return explanation.words(windows)
 
 
 class LabelTraining(Training):
-    """Every window of a long text learns the text's label.
-
-    The windows of one text share its weight by length, so that it counts as one example.
-    """
+    """Every window of a long text learns the text's label, weighted by the window's length."""
 
     head = "classify"
-    problem: ClassVar[str | None]
-
-    def config_changes(self) -> dict[str, Any]:
-        """The names of the labels."""
-        return label_config(self.labels, self.problem)
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """An item for each window."""
-        texts, pairs = texts_of(examples)
-        grouped: list[list[TrainingItem]] = [[] for _ in examples]
-        for window in bert.windows(texts, pairs, how=self.windower(bert)):
-            target = self.target(examples[window.number])
-            length = float(max(1, len(window.tokens)))
-            grouped[window.number].append(TrainingItem((window,), target, length))
+        grouped: list[list[Window]] = [[] for _ in examples]
+        for window in bert.windows(*texts_of(examples)):
+            grouped[window.number].append(window)
         samples: list[Sample] = []
-        for items, example in zip(grouped, examples, strict=True):
-            scale = self.weight(example) / sum(item.weight for item in items)
-            samples.append(tuple(replace(item, weight=item.weight * scale) for item in items))
+        for windows, example in zip(grouped, examples, strict=True):
+            lengths = [max(1.0, len(window.tokens)) for window in windows]
+            target, scale = self.target(example), self.weight(example) / sum(lengths)
+            pairs = zip(windows, lengths, strict=True)
+            samples.append(tuple(TrainingItem((w,), target, n * scale) for w, n in pairs))
         return samples
 
     def target(self, example: Any) -> Any:

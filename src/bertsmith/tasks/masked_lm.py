@@ -1,11 +1,9 @@
 """Masked-LM scores of a model on plain text: loss, accuracy, perplexity, pseudo-perplexity."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from math import exp
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,22 +14,16 @@ from bertsmith.data.streams import Stream, suffix_of
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Masking, Sequences
 from bertsmith.infer.loaded import LoadedModel
-from bertsmith.infer.windows import Window
+from bertsmith.infer.run import grouped
+from bertsmith.infer.windows import Window, mask_rows
 from bertsmith.model import Hidden, Model
 from bertsmith.tasks.read import known_formats, open_data, task_of_format
 
 CHARACTERS, TOKENS = 1 << 20, 1 << 19  # that are held at once
 ROWS = 4096  # logits that are computed at once
-Item = TypeVar("Item")
 
 
-@dataclass(frozen=True)
-class MaskedWindow:
-    """A window in which some tokens are masked."""
-
-    window: Window
-    rows: Sequence[int]  # the places to predict
-    targets: Sequence[int]  # the original ids there
+Masked = tuple[Window, list[int]]  # a window in which tokens are masked, and their original ids
 
 
 @dataclass
@@ -49,11 +41,7 @@ class PredictionSums:
 
 
 def score_masked_lm(
-    bert: LoadedModel,
-    texts: Iterable[str],
-    seed: int = 0,
-    *,
-    pseudo: bool = False,
+    bert: LoadedModel, texts: Iterable[str], seed: int = 0, *, pseudo: bool = False
 ) -> dict[str, float]:
     """Mask 15% of the tokens as BERT does (80% mask, 10% random, 10% kept); score them.
 
@@ -68,12 +56,12 @@ def score_masked_lm(
     seen = {"texts": 0, "tokens": 0, "unknown": 0}
     sums, alone, first = PredictionSums(), PredictionSums(), 0
     most = TOKENS * len(bert.devices)
-    for windows in grouped(_windows(bert, texts, seen), most, lambda one: len(one.ids)):
+    for windows in grouped(_windows(bert, texts, seen), lambda one: len(one.ids), most):
         _score(bert, masked_windows(windows, masking, first), sums)
         first += len(windows)
         if pseudo:
             every = (one for window in windows for one in masked_alone(window, masking))
-            for some in grouped(every, most, lambda one: len(one.window.ids)):
+            for some in grouped(every, lambda one: len(one[0].ids), most):
                 _score(bert, some, alone)
     if not sums.count:
         raise BertsmithError("no text to score")
@@ -119,51 +107,39 @@ def is_plain_text(path: str | Path) -> bool:
     return not any("\t" in line for line in Stream(Path(path)).head(20).split("\n"))
 
 
-def masked_windows(windows: list[Window], masking: Masking, first: int) -> list[MaskedWindow]:
+def masked_windows(windows: list[Window], masking: Masking, first: int) -> list[Masked]:
     """Windows with some tokens masked; `first` is the number of the first window."""
     lengths = np.array([len(window.ids) for window in windows])
     ids = np.concatenate([window.ids for window in windows])
-    masked = masking(
-        Sequences(ids, np.zeros_like(ids), lengths), np.arange(first, first + len(windows))
-    )
+    numbers = np.arange(first, first + len(windows))
+    masked = masking(Sequences(ids, np.zeros_like(ids), lengths), numbers)
     starts = np.concatenate([[0], np.cumsum(lengths)])
     cuts = np.searchsorted(masked.rows, starts)
     return [
-        MaskedWindow(
-            replace(window, ids=masked.ids[start : start + len(window.ids)].tolist()),
-            (masked.rows[begin:end] - start).tolist(),
+        (
+            replace(
+                window,
+                ids=masked.ids[start : start + len(window.ids)].tolist(),
+                masks=tuple((masked.rows[begin:end] - start).tolist()),
+            ),
             masked.targets[begin:end].tolist(),
         )
         for window, start, begin, end in zip(windows, starts, cuts, cuts[1:], strict=False)
     ]
 
 
-def masked_alone(window: Window, masking: Masking) -> Iterator[MaskedWindow]:
+def masked_alone(window: Window, masking: Masking) -> Iterator[Masked]:
     """A copy of a window for each of its tokens, with this one masked."""
     for place in np.flatnonzero(~masking.special[window.ids]).tolist():
         ids = [*window.ids[:place], masking.mask_id, *window.ids[place + 1 :]]
-        yield MaskedWindow(replace(window, ids=ids), [place], [window.ids[place]])
-
-
-def grouped(items: Iterable[Item], limit: int, size: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """Lists of items whose sizes add up to about a limit."""
-    group: list[Item] = []
-    total = 0
-    for item in items:
-        group.append(item)
-        total += size(item)
-        if total >= limit:
-            yield group
-            group, total = [], 0
-    if group:
-        yield group
+        yield replace(window, ids=ids, masks=(place,)), [window.ids[place]]
 
 
 def _windows(bert: LoadedModel, texts: Iterable[str], seen: dict[str, int]) -> Iterator[Window]:
     """All texts as windows that do not overlap; adds to the counts in `seen`."""
     room = bert.windower().limit - bert.tokenizer.special_count()
     number = 0
-    for some in grouped(texts, CHARACTERS, len):
+    for some in grouped(texts, len, CHARACTERS):
         for ids in bert.token_ids(some):
             count = -(-len(ids) // room)
             bert.ledger.note("long texts read in windows", int(count > 1))
@@ -177,19 +153,16 @@ def _windows(bert: LoadedModel, texts: Iterable[str], seen: dict[str, int]) -> I
             number += 1
 
 
-def _score(bert: LoadedModel, windows: list[MaskedWindow], sums: PredictionSums) -> None:
-    """Add the scores of all masked tokens."""
+def _score(bert: LoadedModel, masked: list[Masked], sums: PredictionSums) -> None:
     # Longest first, as they are encoded: sums are then added in the order of the batches.
-    windows = sorted((one for one in windows if one.rows), key=lambda one: -len(one.window.ids))
-    masked = {id(one.window): one for one in windows}
+    masked = sorted((one for one in masked if one[1]), key=lambda one: -len(one[0].ids))
+    targets_of = {id(window): targets for window, targets in masked}
 
     def compute(
         model: Model, hidden: Hidden, batch: Batch, group: Sequence[Window]
     ) -> list[tuple[float, int]]:
-        starts = accumulate(batch.layout.lengths, initial=0)
-        pairs = [(start, masked[id(one)]) for start, one in zip(starts, group, strict=False)]
-        rows = [start + row for start, one in pairs for row in one.rows]
-        targets = [target for _, one in pairs for target in one.targets]
+        rows = mask_rows(group)
+        targets = [target for window in group for target in targets_of[id(window)]]
         loss, correct = 0.0, 0
         for begin in range(0, len(rows), ROWS):
             some = torch.tensor(rows[begin : begin + ROWS], device=hidden.last.device)
@@ -199,14 +172,14 @@ def _score(bert: LoadedModel, windows: list[MaskedWindow], sums: PredictionSums)
             correct += int((logits.argmax(-1) == wanted).sum())
         return [(loss, correct), *[(0.0, 0)] * (len(group) - 1)]
 
-    for loss, correct in bert.run([one.window for one in windows], compute):
+    for loss, correct in bert.run([window for window, _ in masked], compute):
         sums.loss += loss
         sums.correct += correct
-    sums.count += sum(len(one.rows) for one in windows)
+    sums.count += sum(len(targets) for _, targets in masked)
 
 
 def _has_blank_lines(path: Path) -> bool:
-    """Does a blank line lie between two that hold text?"""
+    """Return whether a blank line is between two that hold text."""
     blank = text = False
     for _, line in Stream(path).numbered():
         if line.strip():

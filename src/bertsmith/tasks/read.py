@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -75,23 +76,19 @@ class Data:
         return source_tables(self.source, self.options, self.ledger, size)
 
     def portions(self, size: int | None = None) -> Iterator[Portion]:
-        """Yield examples without their labels, in portions, for prediction and embedding.
-
-        The columns that the first rows show are used for all rows.
-        """
+        """Yield examples without labels, in portions; columns are found once, in the first rows."""
         columns, complete, empty = dict(self.options.columns), 0, 0
         for table in self.tables(size or PORTION):
             self.delimiter = "," if table.delimiter == "\t" else table.delimiter
             for start in range(0, len(table.rows), size or PORTION):
                 portion = replace(table, rows=table.rows[start : start + (size or PORTION)])
                 examples = self._inputs(portion, columns)
-                empty += examples.count(None)
-                complete += len(examples) - examples.count(None)
-                rows = [row.cells for row in portion.rows]
+                missing = examples.count(None)
+                empty, complete = empty + missing, complete + len(examples) - missing
                 progress = table.share
                 if table.share == 1.0 and len(table.rows) > PORTION:  # a table read at once
-                    progress = (start + len(rows)) / len(table.rows)
-                yield Portion(examples, rows, progress)
+                    progress = (start + len(examples)) / len(table.rows)
+                yield Portion(examples, [row.cells for row in portion.rows], progress)
             if not complete and empty >= PORTION:
                 break
         self.ledger.note("rows without a text", empty)
@@ -115,12 +112,8 @@ class Data:
         table = tables[0]
         if len(tables) > 1:
             names = tuple(dict.fromkeys(name for one in tables for name in one.names))
-            paths = {one.path for one in tables}
-            path = self.path if len(paths) > 1 else table.path
-            file = len(paths) > 1
-            rows = [
-                row._replace(file=one.path) if file else row for one in tables for row in one.rows
-            ]
+            path = self.path if len({one.path for one in tables}) > 1 else table.path
+            rows = [row._replace(file=one.path) for one in tables for row in one.rows]
             table = replace(table, path=path, names=names, rows=rows)
         if not table.rows:
             what = "contains no examples" if table.layout else "contains no rows"
@@ -136,12 +129,11 @@ class Data:
     # ------------------------------------------------------------------ with labels
 
     def _laid_out(self, table: Table) -> Dataset[Any]:
-        """Examples of a layout that has only one task."""
         reading, layout = self._layout(table)
         rows = Rows(table, self._finder(table, {}, reading), self.ledger)
-        examples, columns = reading.laid_out(rows), dict(table.columns)
-        why = "" if self.task else f"it has {layout.content}"
-        return Dataset(table.path, reading.name, examples, columns, why, rows.scheme, self.ledger)
+        examples, why = reading.laid_out(rows), "" if self.task else f"it has {layout.content}"
+        columns, scheme = dict(table.columns), rows.scheme
+        return Dataset(table.path, reading.name, examples, columns, why, scheme, self.ledger)
 
     def _examples(self, table: Table) -> Dataset[Any]:
         columns = self.options.columns_of(table.names if table.header else ())
@@ -154,11 +146,10 @@ class Data:
             finder.note("decision", decisions)
         rows = Rows(table, finder, self.ledger, self.label_names)
         examples = reading.examples(rows)
-        if self.label_names and reading.classes:
-            labels = {name for one in examples for name in one.label_names}
-            if labels and labels.isdisjoint(self.label_names):
-                unused = "names of labels, not used since the labels are no numbers"
-                self.ledger.note(unused, len(self.label_names))
+        labels = {name for one in examples for name in one.label_names} if reading.classes else ()
+        if self.label_names and labels and not {*labels} & {*self.label_names}:
+            unused = "names of labels, not used since the labels are no numbers"
+            self.ledger.note(unused, len(self.label_names))
         return Dataset(
             table.path,
             reading.name,
@@ -182,10 +173,8 @@ class Data:
         every = ((one, layout) for one in readings().values() for layout in one.layouts)
         reading, layout = next(pair for pair in every if pair[1].name == table.layout)
         if self.task not in (None, TEXTS, reading.name):
-            raise BertsmithError(
-                f"{table.path} holds {layout.content}, which is for {reading.name}, "
-                f"not for {self.task}"
-            )
+            why = f"which is for {reading.name}, not for {self.task}"
+            raise BertsmithError(f"{table.path} holds {layout.content}, {why}")
         return reading, layout
 
     # ------------------------------------------------------------------ without labels
@@ -215,18 +204,14 @@ def guess(table: Table, given: Mapping[str, str]) -> tuple[Reading, str]:
     if table.task:
         return reading_named(table.task), "the file says so"
     roles = known_roles()
-    answers = [
-        (one, one.suits(Finder(table, given, {**roles, **one.roles})))
-        for one in readings().values()
-    ]
-    guesses = [(one, guess) for one, guess in answers if guess is not None]
+    finders = ((one, Finder(table, given, {**roles, **one.roles})) for one in readings().values())
+    guesses = [(one, likely) for one, finder in finders if (likely := one.suits(finder))]
     if not guesses:
         finder = Finder(table, given, {**roles, **TextReading.roles})
         text_columns(finder)  # says what is missing
         label_column(finder)
-        raise BertsmithError(
-            f"{table.path}: cannot tell the task; choose one with {setting_name('task')}"
-        )
+        choose = f"choose one with {setting_name('task')}"
+        raise BertsmithError(f"{table.path}: cannot tell the task; {choose}")
     reading, best = max(guesses, key=lambda pair: pair[1].likely)
     return reading, best.why
 
@@ -254,10 +239,8 @@ def known_roles() -> dict[str, tuple[str, ...]]:
 
 def known_headings() -> Headings:
     """The names of columns that make a row a header."""
-    headings: set[str] = set()
-    for reading in readings().values():
-        headings |= reading.headings.union(*reading.roles.values())
-    return Headings(headings, LABEL_VALUES)
+    headings = (one.headings.union(*one.roles.values()) for one in readings().values())
+    return Headings({*chain.from_iterable(headings)}, LABEL_VALUES)
 
 
 def known_layouts() -> tuple[FileLayout, ...]:
@@ -304,14 +287,11 @@ def open_data(
     columns with the names in `usual` are used if the source has them. `header=False` means that the
     first row does not contain names. `label_names` are the names of labels that are numbers from 0.
     """
-    reading = None if task in (None, TEXTS) else reading_named(str(task))
+    reading, roles = None if task in (None, TEXTS) else reading_named(str(task)), known_roles()
     chosen_columns = {role: name for role, name in (columns or {}).items() if name}
-    for role in chosen_columns:
-        if role not in (roles := known_roles()):
-            known = ", ".join(roles)
-            raise BertsmithError(
-                f"no role {role!r} of columns{nearest(role, roles)}; known: {known}"
-            )
+    for role in chosen_columns.keys() - roles.keys():
+        known = ", ".join(roles)
+        raise BertsmithError(f"no role {role!r} of columns{nearest(role, roles)}; known: {known}")
     options = Options(
         chosen_columns,
         header,

@@ -114,28 +114,31 @@ class Reading:
     classes: ClassVar[bool] = False  # are labels names of classes of whole texts?
     several: ClassVar[bool] = False  # may an example have any number of labels, or none?
     windows: ClassVar[bool] = True  # are long inputs read in windows?
+    textless: ClassVar[str] = "rows without a text, left out"  # a line of the ledger
     shared: ClassVar[str] = ""  # the attribute of a text that several examples are about
     labelling: ClassVar[Labelling | None] = None  # how people label its examples
-
-    # ------------------------------------------------------------------ tables
 
     def suits(self, finder: Finder) -> TaskGuess | None:
         """Return how likely a table is meant for this task; None: not at all."""
         return None
 
+    def read(self, rows: Rows, labelled: bool) -> list[Any | None]:
+        """Return each row as an example, with its label or without; None if it has no text."""
+        raise NotImplementedError
+
     def examples(self, rows: Rows) -> list[Any]:
         """Return the examples of all rows, with their labels."""
-        raise NotImplementedError
+        examples = self.read(rows, True)
+        rows.ledger.note(self.textless, examples.count(None))
+        return [example for example in examples if example is not None]
 
     def inputs(self, rows: Rows) -> list[Any | None]:
         """Return an example without a label for each row; None for a row without a text."""
-        raise NotImplementedError
+        return self.read(rows, False)
 
     def laid_out(self, rows: Rows) -> list[Any]:
         """Return the examples of rows in one of the layouts."""
         return [row.example for row in rows.table.rows]
-
-    # ------------------------------------------------------------------ examples
 
     def units(self, example: Any) -> list[tuple[str, ...]]:
         """Return the inputs of an example: each one text, or a pair that is read together."""
@@ -152,8 +155,6 @@ class Reading:
         """Yield the findings of `bertsmith check` that only this task has."""
         return iter(())
 
-
-# ------------------------------------------------------------------ all readings
 
 HERE = Path(__file__).parent
 

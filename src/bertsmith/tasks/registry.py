@@ -23,10 +23,7 @@ def task_named(name: str) -> Task:
 
 
 def task_of(bert: LoadedModel, labels: Sequence[str] | None = None) -> Task:
-    """The task that a model was trained for, by its heads and config.json.
-
-    With labels, a task that chooses among labels which are given with the texts.
-    """
+    """The task that a model was trained for; with labels, one that chooses among given labels."""
     if labels is not None:
         for task in TASKS.values():
             if task.labels_given and task.can(bert):

@@ -52,7 +52,13 @@ def read_splits(
     if not 0 <= hold_out <= 0.9:
         raise BertsmithError(f"hold_out must be a fraction from 0 to 0.9, not {hold_out:g}")
     sources = split_sources(train, dev, test)
-    train_data = _read(*sources["train"], task, label_names, options)
+
+    def read(name: str, task: str | None, options: Mapping[str, Any]) -> Dataset[Any]:
+        source, split = sources[name]
+        chosen = {**options, "split": split} if split else options
+        return read_data(source, task, label_names=label_names, **chosen)
+
+    train_data = read("train", task, options)
     if corrections is not None:
         train_data = corrected(train_data, corrections)
     if not train_data.gold():
@@ -62,20 +68,17 @@ def read_splits(
         )
     if all(name.isdigit() for name in train_data.columns.values()):  # no header: the same in all
         options = {**options, "columns": train_data.columns}
-    others: dict[str, Dataset[Any] | None] = {"dev": None, "test": None}
+    others: dict[str, Dataset[Any]] = {}
     notes = []
-    for name in others:
-        if name not in sources:
-            continue
-        dataset = _read(*sources[name], train_data.task, label_names, options)
-        if dataset.gold():
-            others[name] = dataset
-        else:
+    for name in [name for name in ("dev", "test") if name in sources]:
+        others[name] = read(name, train_data.task, options)
+        if not others[name].gold():
+            del others[name]
             notes.append(f"the {name} file has no labels: it is not used")
-    if others["dev"] is None and hold_out:
+    if "dev" not in others and hold_out:
         train_data, others["dev"], how = split_off(train_data, hold_out)
         notes.append(how)
-    return Splits(train_data, others["dev"], others["test"], notes)
+    return Splits(train_data, others.get("dev"), others.get("test"), notes)
 
 
 def split_sources(
@@ -99,17 +102,6 @@ def split_sources(
     return sources
 
 
-def _read(
-    source: Any,
-    split: str | None,
-    task: str | None,
-    label_names: Sequence[str] | None,
-    options: Mapping[str, Any],
-) -> Dataset[Any]:
-    chosen = {**options, "split": split} if split else options
-    return read_data(source, task, label_names=label_names, **chosen)
-
-
 def split_off(
     dataset: Dataset[Any], share: float, seed: int = 0
 ) -> tuple[Dataset[Any], Dataset[Any], str]:
@@ -127,13 +119,11 @@ def split_off(
     if connected:  # a prompt before every text, say
         groups = grouped([["\0".join(several)] for several in keys])
     if len(groups) < 2:
-        raise BertsmithError(
-            f"{dataset.path}: too few different texts to hold some out; give a dev file"
-        )
+        why = "too few different texts to hold some out; give a dev file"
+        raise BertsmithError(f"{dataset.path}: {why}")
     held = _drawn(groups, examples, share, seed)
-    sides = [
-        [one for n, one in enumerate(examples) if (n in held) == side] for side in (False, True)
-    ]
+    numbered = list(enumerate(examples))
+    sides = [[one for n, one in numbered if (n in held) == side] for side in (False, True)]
     labelled = len({_stratum(example) for example in examples} - {""})
     how = (
         f"no dev file: {len(sides[1]):,} of {len(examples):,} examples are held out as dev data"
@@ -154,9 +144,8 @@ def fold_numbers(dataset: Dataset[Any], folds: int, seed: int = 0) -> list[int]:
     groups = grouped(dataset.reading.kept_apart(examples)[1])
     if len(groups) < 2 or max(map(len, groups)) > len(examples) // 2:
         groups = [[number] for number in range(len(examples))]
-    order = [
-        groups[place] for place in shuffled(np.arange(len(groups)), len(groups), seed, "folds")
-    ]
+    places = shuffled(np.arange(len(groups)), len(groups), seed, "folds")
+    order = [groups[place] for place in places]
     order.sort(key=lambda group: (-len(group), _stratum(examples[group[0]])))
     sizes = [0] * max(1, min(folds, len(groups)))
     of_label = [Counter[str]() for _ in sizes]

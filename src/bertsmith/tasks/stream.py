@@ -47,21 +47,20 @@ def predict_rows(
     for portion in data.portions(FEW if explain else size or bert.portion(PORTION)):
         complete = [example for example in portion.examples if example is not None]
         predictions = iter(predict(bert, complete, top, task))
-        rows, names = [], {}
-        for example, row in zip(portion.examples, portion.rows, strict=True):
-            result: dict[str, Any] = {}
+        results, names = list[dict[str, Any]](), {}
+        for example in portion.examples:
+            results.append({})
             if example is not None:
                 prediction = next(predictions)
-                result = {name: rounded(value) for name, value in prediction.output.items()}
+                results[-1] = rounded(prediction.output)
                 if task.confident:
-                    result["confidence"] = rounded(prediction.confidence)
+                    results[-1]["confidence"] = rounded(prediction.confidence)
                 if explain:
-                    result["explanation"] = task.explain(bert, example, prediction)
-                names.update(dict.fromkeys(result))
-            rows.append((row, result))
-        yield Predicted(
-            [merged(row, data.names, result or names) for row, result in rows], portion.share
-        )
+                    results[-1]["explanation"] = task.explain(bert, example, prediction)
+                names.update(dict.fromkeys(results[-1]))
+        pairs = zip(portion.rows, results, strict=True)
+        rows = [merged(row, data.names, result or names) for row, result in pairs]
+        yield Predicted(rows, portion.share)
 
 
 def embed_rows(bert: Any, data: Data, **options: Any) -> Iterator[Embedded]:
@@ -88,10 +87,7 @@ def predict_source(
     labels: Sequence[str] | None = None,
     **options: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Every row of a source with its prediction; with `out` they are written there as well.
-
-    `options` are those of `bertsmith.tasks.read.open_data`.
-    """
+    """Every row of a source, read with the options of `open_data`, with its prediction."""
     options = {"usual": bert.columns, **options}
     task = task_of(bert, labels)
     data = open_data(source, task.reading.name, ledger=bert.ledger, **options)

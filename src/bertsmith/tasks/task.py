@@ -6,7 +6,7 @@ else of a task: no other room knows its name. Adding a task is one folder with o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
@@ -19,22 +19,17 @@ from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.calibration import calibration_error
 from bertsmith.metrics.conformal import limit_for
-from bertsmith.metrics.labels import Score
+from bertsmith.metrics.labels import Score, Weights
+from bertsmith.metrics.labels import Scorer as Scorer  # part of the contract
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.training import TaskOptions, Training
 from bertsmith.tasks.use import TaskResult, Use
 
 # Entries of config.json that were fitted on a model's outputs: other weights make them wrong.
-FITTED = (
-    "decision_threshold",
-    "label_thresholds",
-    "no_answer_threshold",
-    "abstain_below",
-    "conformal",
-)
+FITTED: tuple[str, ...] = ("decision_threshold", "label_thresholds", "no_answer_threshold")
+FITTED += ("abstain_below", "conformal")
 
-Weights = NDArray[np.float64]
 Values = Sequence[Any]  # one for each example, as `Prediction.value` is
 Rows = list[dict[str, Any]]
 
@@ -81,16 +76,8 @@ class Display:
     confidence: float | None = None
 
 
-# Scores of a data set, in which example i counts weights[i] times; None: each once. Bootstrap
-# intervals draw weights, so that statistics of single examples are computed only once.
-Scorer = Callable[[Weights | None], dict[str, float]]
-
-
 class Task(Use):
-    """A use that can be learned.
-
-    All methods are functions of their arguments: there is one value for each task.
-    """
+    """A use that can be learned. There is one value of each task, without a state."""
 
     reading: ClassVar[Reading]  # how rows become its examples
     name: ClassVar[str]  # as its reading has it, like these two
@@ -169,8 +156,7 @@ class Task(Use):
 
     def labelled_by(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Any]:
         """Return examples with a model's predictions as labels."""
-        pairs = zip(examples, self.predict(bert, examples), strict=True)
-        return [self.with_prediction(*pair) for pair in pairs]
+        return list(map(self.with_prediction, examples, self.predict(bert, examples)))
 
     def scheme(self, labels: Sequence[str]) -> str | None:
         """Return the tagging scheme of labels that are entity tags."""
@@ -180,14 +166,11 @@ class Task(Use):
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         """Return whether a model with this head was trained for this task."""
-        return self.head in checkpoint.entries and self._stored_in(checkpoint)
+        return self.head in checkpoint.entries and checkpoint.settings.keys() >= {*self.stored}
 
     def can(self, bert: LoadedModel) -> bool:
         """Return whether a model has the head, and what the task stores."""
-        return super().can(bert) and self._stored_in(bert.checkpoint)
-
-    def _stored_in(self, checkpoint: Checkpoint) -> bool:
-        return all(name in checkpoint.settings for name in self.stored)
+        return super().can(bert) and bert.checkpoint.settings.keys() >= {*self.stored}
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """Return a prediction for every example; for answers, `output` has the `top` best."""
@@ -198,25 +181,20 @@ class Task(Use):
         if not isinstance(example, self.kinds):
             raise BertsmithError(f"this model is for {self.name}; the file's examples are not")
 
-    def explain(
-        self, bert: LoadedModel, example: Any, prediction: Prediction, steps: int = 32
-    ) -> Rows:
+    def explain(self, bert: LoadedModel, example: Any, prediction: Prediction) -> Rows:
         """Return every word with its contribution to the prediction (integrated gradients)."""
-        raise BertsmithError(
-            f"explanations are for labels, numbers, tags and answers, not for {self.name}"
-        )
+        what = "labels, numbers, tags and answers"
+        raise BertsmithError(f"explanations are for {what}, not for {self.name}")
 
     # ------------------------------------------------------------------ asking
 
     def row(self, text: str, pair: str | None) -> dict[str, str]:
         """Return a text of the command line, with a second one or not, as a row of a table."""
         first, second = self.row_columns
-        if pair is not None:
-            return {first: text, second: pair}
-        if self.needs_pair:
+        if pair is None and self.needs_pair:
             pair_setting = setting_name("pair", option="--pair PASSAGE")
             raise BertsmithError(f"a {first} needs a passage: {pair_setting}")
-        return {first: text}
+        return {first: text} if pair is None else {first: text, second: pair}
 
     def with_labels(self, labels: Sequence[str]) -> Task:
         """Return the task for these labels, if its labels are given with the texts."""

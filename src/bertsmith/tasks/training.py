@@ -1,11 +1,11 @@
 """The interface between tasks and the fine-tuning loop: items, targets and loss."""
 
-import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, ClassVar
 
 import torch
@@ -15,8 +15,9 @@ from torch import Tensor
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
-from bertsmith.infer.windows import Window, Windower
+from bertsmith.infer.windows import Window
 from bertsmith.model import Model
+from bertsmith.numbers import parse_number
 from bertsmith.objectives.distilled import soft_cross_entropy
 from bertsmith.settings.finetuning import FinetuningSettings
 from bertsmith.tasks.dataset import Dataset
@@ -51,6 +52,7 @@ class Training:
     """How one task is learned from one training file, with the options of one run."""
 
     head: ClassVar[str | None]  # the head that is trained, if any
+    problem: ClassVar[str | None] = None  # the `problem_type` of config.json
     each_token: ClassVar[bool] = False  # are there outputs for every token, or for sequences?
     together: ClassVar[bool] = False  # must all items of a step be in one batch?
     learned: ClassVar[float] = LEARNED  # the mean loss below which training may end; 0: never
@@ -61,12 +63,8 @@ class Training:
         self.index = {name: number for number, name in enumerate(self.labels)}
 
     def config_changes(self) -> dict[str, Any]:
-        """Entries that config.json gets."""
-        return {}
-
-    def windower(self, bert: LoadedModel) -> Windower:
-        """How inputs become windows."""
-        return bert.windower()
+        """Entries that config.json gets: by default the names of the labels, if there are any."""
+        return label_config(self.labels, self.problem) if self.labels else {}
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """Labelled examples as samples; those that cannot be learned from are left out."""
@@ -83,9 +81,11 @@ class Training:
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
         """The targets of a batch as CPU tensors; made ahead of time, without the model.
 
-        Rows that index tokens count from the start of the batch.
+        By default `labels` (N,), the targets of the items, and their `weights` (N,). Rows that
+        index tokens count from the start of the batch.
         """
-        raise NotImplementedError
+        labels = torch.tensor([item.target for item in items])
+        return {"labels": labels, "weights": item_weights(items)}
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
         """The sum of all items' losses, each times its weight.
@@ -116,7 +116,34 @@ class Training:
         yield
 
 
-# ------------------------------------------------------------------ losses, one value a row
+class GridTraining(Training):
+    """An output for each window of each candidate of an item; a candidate's best window counts.
+
+    Windows have the numbers of their candidates, which compete: they are in one batch.
+    """
+
+    exact = True
+
+    def targets(self, items: Sequence[TrainingItem]) -> Targets:
+        """The cell of every window (N,) in a `grid` (items, candidates), and weights (items,)."""
+        width = 1 + max(window.number for item in items for window in item.windows)
+        cells = [row * width + one.number for row, item in enumerate(items) for one in item.windows]
+        grid = torch.empty(len(items), width)  # of which only the shape is read
+        return {"cells": torch.tensor(cells), "grid": grid, "weights": item_weights(items)}
+
+    def best(self, outputs: Tensor, targets: Targets, absent: float = ABSENT) -> Tensor:
+        """The best output of every candidate (items, candidates); `absent` where there is none."""
+        shape = targets["grid"].shape
+        empty = outputs.new_full((shape.numel(),), absent)
+        return empty.scatter_reduce(0, targets["cells"], outputs.flatten(), "amax").view(shape)
+
+    def soft_loss(
+        self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
+    ) -> Tensor:
+        """Cross entropy with the teacher's probabilities of the candidates."""
+        teacher = self.best(targets["teacher"], targets)
+        student = self.best(outputs, targets)
+        return distil_loss(student, {**targets, "teacher": teacher}, temperature)
 
 
 def class_loss(
@@ -146,33 +173,10 @@ def binary_loss(
     return loss
 
 
-def soft_choice_loss(student: Tensor, targets: Targets, temperature: float) -> Tensor:
+def distil_loss(student: Tensor, targets: Targets, temperature: float) -> Tensor:
     """The soft loss of classes: two (N, classes), the sum over rows by their weights."""
     loss = soft_cross_entropy(student, targets["teacher"], temperature)
     return (loss * targets["weights"]).sum()
-
-
-def grid_cells(items: Sequence[TrainingItem], width: int) -> Tensor:
-    """Of every window, the cell of a grid (items, width): that of its item and number (N,)."""
-    rows = enumerate(items)
-    return torch.tensor([row * width + one.number for row, item in rows for one in item.windows])
-
-
-def best_in_grid(
-    outputs: Tensor, cells: Tensor, shape: torch.Size, absent: float = ABSENT
-) -> Tensor:
-    """The best output of the windows of each cell; `absent` where there is none."""
-    empty = outputs.new_full((shape.numel(),), absent)
-    return empty.scatter_reduce(0, cells, outputs.flatten(), "amax").view(shape)
-
-
-def soft_grid_loss(
-    outputs: Tensor, targets: Targets, shape: torch.Size, temperature: float
-) -> Tensor:
-    """The soft loss of what competes in the rows of a grid."""
-    both = (outputs, targets["teacher"])
-    student, teacher = (best_in_grid(one, targets["cells"], shape) for one in both)
-    return soft_choice_loss(student, {**targets, "teacher": teacher}, temperature)
 
 
 def item_weights(items: Sequence[TrainingItem]) -> Tensor:
@@ -187,14 +191,7 @@ def zero_padded(rows: Tensor, count: int) -> Tensor:
 
 def sequence_starts(items: Sequence[TrainingItem]) -> list[int]:
     """The row at which each item's first sequence starts."""
-    starts, row = [], 0
-    for item in items:
-        starts.append(row)
-        row += item.tokens
-    return starts
-
-
-# ------------------------------------------------------------------ class weights
+    return list(accumulate((item.tokens for item in items), initial=0))[:-1]
 
 
 def class_weights(option: str, labels: Sequence[str], seen: Iterable[str]) -> list[float]:
@@ -212,17 +209,12 @@ def class_weights(option: str, labels: Sequence[str], seen: Iterable[str]) -> li
     for part in option.split(","):
         name, _, number = part.rpartition("=")
         if name.strip() not in weights:
-            raise BertsmithError(
-                f"class weights: {name.strip()!r} is not a label; labels: {', '.join(labels)}"
-            )
-        try:
-            weight = float(number)
-        except ValueError:
-            weight = math.nan
-        if not (math.isfinite(weight) and weight >= 0):
-            raise BertsmithError(
-                f"class weights: {number.strip()!r} is not a weight for {name.strip()!r}"
-            )
+            known = ", ".join(labels)
+            raise BertsmithError(f"class weights: {name.strip()!r} is not a label; labels: {known}")
+        weight = parse_number(number)
+        if weight is None or weight < 0:
+            name, number = name.strip(), number.strip()
+            raise BertsmithError(f"class weights: {number!r} is not a weight for {name!r}")
         weights[name.strip()] = weight
     return list(weights.values())
 
@@ -230,10 +222,7 @@ def class_weights(option: str, labels: Sequence[str], seen: Iterable[str]) -> li
 def label_weights(
     option: str, labels: Sequence[str], seen: Iterable[str], examples: int
 ) -> tuple[list[float], list[float]]:
-    """The weight of each label of a multi-label file where it applies, and where it does not.
-
-    Balanced weights make both count the same in sum, as in scikit-learn.
-    """
+    """The weight of each label of a multi-label file where it applies, and where it does not."""
     if option != "balanced":
         return class_weights(option, labels, seen), [1.0] * len(labels)
     counts = Counter(seen)

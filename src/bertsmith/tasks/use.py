@@ -138,17 +138,11 @@ class Use:
         return TypeAdapter(self.Answer)
 
     def pair_scores(self, bert: LoadedModel) -> PairScores | None:
-        """Return how the model ranks texts for a query; None: by their vectors.
-
-        A model that reads pairs, but ranks none, is an error.
-        """
+        """Return how the model ranks texts for a query, or an error; None: by their vectors."""
         return None
 
     def view(self) -> str:
-        """Return the script that shows answers in the playground: view.js beside task.py.
-
-        That of a single file has its name. Without one, the playground shows any answer.
-        """
+        """Return the script that shows answers in the playground: view.js beside task.py, or ""."""
         here = Path(inspect.getfile(type(self)))
         script = here.with_name("view.js") if here.stem == "task" else here.with_suffix(".js")
         return script.read_text("utf-8") if script.is_file() else ""

@@ -29,7 +29,6 @@ class Span:
 
     @property
     def end(self) -> int:
-        """The end of the answer."""
         return self.start + len(self.text)
 
 
@@ -46,17 +45,14 @@ class QuestionExample(TaskExample):
 
     @property
     def impossible(self) -> bool:
-        """Whether the question is unanswerable."""
         return self.answers == ()
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts that a model reads."""
         return (self.question, self.passage)
 
     @property
     def labelled(self) -> bool:
-        """Are its answers known?"""
         return self.answers is not None
 
 
@@ -70,14 +66,11 @@ class Squad(FileLayout):
     content = "SQuAD's layout"
 
     def fits_document(self, content: Any) -> bool:
-        """Is this JSON document in SQuAD's layout?"""
         data = content.get("data") if isinstance(content, dict) else None
-        return isinstance(data, list) and any(
-            isinstance(one, dict) and "paragraphs" in one for one in data
-        )
+        articles = data if isinstance(data, list) else ()
+        return any(isinstance(one, dict) and "paragraphs" in one for one in articles)
 
     def document(self, path: Path, content: Any, ledger: Ledger) -> Table:
-        """The questions of a SQuAD file as rows."""
         rows = []
         for number, one in enumerate(read_squad(path, content, ledger), 1):
             cells: dict[str, Any] = {"id": one.id, "title": one.title, "question": one.question}
@@ -160,7 +153,7 @@ def placed(text: str, start: int | None, passage: str, ledger: Ledger) -> Span:
 # ------------------------------------------------------------------ rows
 
 
-def question_rows(rows: Rows, gold: bool = True) -> list[QuestionExample | None]:
+def question_rows(rows: Rows, gold: bool) -> list[QuestionExample | None]:
     """A question for each row; None for a row without a question or a passage."""
     finder, ledger = rows.finder, rows.ledger
     question, passage = finder.needed("question"), finder.needed("passage")
@@ -174,7 +167,10 @@ def question_rows(rows: Rows, gold: bool = True) -> list[QuestionExample | None]
         if any(is_absent(row.cells.get(column)) for column in (question, passage)):
             examples.append(None)
             continue
-        passage_text = passage_cell(row, where, passage, ledger)
+        passage_text = text_cell(row.cells.get(passage), where, passage)
+        if passage_text.endswith(NO_ANSWER):
+            ledger.note(f"passages from whose end {NO_ANSWER} was removed")
+            passage_text = passage_text.removesuffix(NO_ANSWER).rstrip()
         spans = None
         if answers is not None:
             start = row.cells.get(starts) if starts else None
@@ -186,30 +182,17 @@ def question_rows(rows: Rows, gold: bool = True) -> list[QuestionExample | None]
     return examples
 
 
-def passage_cell(row: Row, where: Where, column: str, ledger: Ledger) -> str:
-    """A passage, without SubjQA's mark of unanswerable questions at its end."""
-    passage = text_cell(row.cells.get(column), where, column)
-    if passage.endswith(NO_ANSWER):
-        ledger.note(f"passages from whose end {NO_ANSWER} was removed")
-        passage = passage.removesuffix(NO_ANSWER).rstrip()
-    return passage
-
-
 def _merged(examples: list[QuestionExample], ledger: Ledger) -> list[QuestionExample]:
-    """One question for each id: rows that repeat it add to its gold answers."""
-    groups: dict[tuple[str, str, str], list[QuestionExample]] = {}
+    questions: dict[tuple[str, str, str], QuestionExample] = {}
     for example in examples:
         key = example.id, example.question, example.passage
-        groups.setdefault(key, []).append(example)
-    ledger.note(
-        "rows that repeat a question: their answers were added", len(examples) - len(groups)
-    )
-    merged = []
-    for group in groups.values():
-        answers = [one.answers for one in group if one.answers is not None]
-        spans = dict.fromkeys(span for several in answers for span in several)
-        merged.append(replace(group[0], answers=tuple(spans) if answers else None))
-    return merged
+        first = questions.setdefault(key, example)
+        if example.answers is not None:
+            spans = dict.fromkeys([*(first.answers or ()), *example.answers])
+            questions[key] = replace(first, answers=tuple(spans))
+    repeats = len(examples) - len(questions)
+    ledger.note("rows that repeat a question: their answers were added", repeats)
+    return list(questions.values())
 
 
 def _answers(
@@ -220,9 +203,8 @@ def _answers(
         texts, places = value.get("text"), value.get("answer_start")
         if not isinstance(texts, list) or not isinstance(places, list) or len(texts) != len(places):
             raise BertsmithError(f"{where}: answers need as many texts as answer_starts")
-        value = [
-            {"text": text, "answer_start": place} for text, place in zip(texts, places, strict=True)
-        ]
+        pairs = zip(texts, places, strict=True)
+        value = [{"text": text, "answer_start": place} for text, place in pairs]
     if isinstance(value, list):
         if not all(isinstance(one, dict) for one in value):
             value = [{"text": text} for text in value]
@@ -245,22 +227,20 @@ class MarkAnswer(MarkSpans):
     named, at, text = False, 1, "context"
 
     def inputs(self, example: Any) -> Cells:
-        """The question and its passage."""
         return {"id": example.id, "question": example.question, "context": example.passage}
 
     def cell(self, answer: Any, example: Any, labels: Sequence[str]) -> Any:
         """Answers as SQuAD's rows have them."""
-        places = [(one["start"], one["end"]) for one in super().cell(answer, example, ("answer",))]
-        texts = [(example.passage[start:end], start) for start, end in places]
-        return [{"text": text, "answer_start": start} for text, start in texts]
+        return [
+            {"text": example.passage[one["start"] : one["end"]], "answer_start": one["start"]}
+            for one in super().cell(answer, example, ("answer",))
+        ]
 
     def answer(self, cells: Mapping[str, Any]) -> Any:
-        """Lists of start, end and what they are."""
         places = [(one["answer_start"], one["text"]) for one in cells.get(self.column) or ()]
         return [[start, start + len(text), "answer"] for start, text in places]
 
     def suggested(self, prediction: Any) -> Any:
-        """The best answer, if there is one."""
         best = prediction.output["answers"][:1] if prediction.value else []
         return [[one["start"], one["end"], "answer"] for one in best]
 
@@ -281,7 +261,7 @@ class AnsweringReading(Reading):
             ),
         }
     )
-    shared = "passage"
+    shared, textless = "passage", "rows without a question or a passage, left out"
     labelling = MarkAnswer("answers")
     layouts = (Squad(),)
 
@@ -301,16 +281,12 @@ class AnsweringReading(Reading):
 
     def examples(self, rows: Rows) -> list[QuestionExample]:
         """Rows with a question, a passage and answers: texts, or SQuAD's texts and starts."""
-        read = question_rows(rows)
-        rows.ledger.note("rows without a question or a passage, left out", read.count(None))
-        return _merged([one for one in read if one is not None], rows.ledger)
+        return _merged(super().examples(rows), rows.ledger)
 
-    def inputs(self, rows: Rows) -> list[QuestionExample | None]:
-        """A question for each row."""
-        return question_rows(rows, gold=False)
+    def read(self, rows: Rows, labelled: bool) -> list[QuestionExample | None]:
+        return question_rows(rows, labelled)
 
     def kept_apart(self, examples: Sequence[Any]) -> tuple[str, list[list[str]]]:
-        """Articles, or passages if there are few articles."""
         articles = len({one.title for one in examples}) > FEW
         keys = [[one.title if articles and one.title else one.passage] for one in examples]
         return "article" if articles else "passage", keys
@@ -324,19 +300,15 @@ class AnsweringReading(Reading):
             lost = [one.where for one in rows if any(span.start < 0 for span in one.answers or ())]
             severity = "error" if len(lost) > 0.5 * len(rows) else "warning"
             what = "questions with an answer that is not in the passage"
-            yield from finding(
-                severity, "lost-answer", name, what, lost, "scored, but not trained on"
-            )
+            advice = "scored, but not trained on"
+            yield from finding(severity, "lost-answer", name, what, lost, advice)
             times = Counter(one.id for one in rows)
             twice = [one.where for one in rows if times[one.id] > 1]
             what = "questions with the id of another question"
             yield from finding("error", "same-id", name, what, twice, "ids must be unique")
-            blank = [
-                one.where for one in rows if any(not s.text.strip() for s in one.answers or ())
-            ]
-            yield from finding(
-                "warning", "blank-answer", name, "questions with a blank answer", blank
-            )
+            what = "questions with a blank answer"
+            blank = [e.where for e in rows if not all(s.text.strip() for s in e.answers or ())]
+            yield from finding("warning", "blank-answer", name, what, blank)
             if impossible := sum(one.impossible for one in rows):
                 percent = f"{impossible / len(rows):.1%}"
                 what = f"{name}: {percent} of the questions have no answer ({impossible:,})"

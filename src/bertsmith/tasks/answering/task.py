@@ -25,15 +25,7 @@ from bertsmith.pages.results import marked_text, score_table
 from bertsmith.tasks.answering.reading import READING, QuestionExample, Span
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.task import Display, DisplayText, Mark, Prediction, Rows, Scorer, Task, Values
-from bertsmith.tasks.training import (
-    ABSENT,
-    Sample,
-    Targets,
-    Training,
-    TrainingItem,
-    class_loss,
-    item_weights,
-)
+from bertsmith.tasks.training import ABSENT, Sample, Targets, Training, TrainingItem, class_loss
 from bertsmith.tasks.use import Askable, Call, RequestBody, TaskResult, form
 
 THRESHOLD = "no_answer_threshold"  # in config.json: the probability above which there is no answer
@@ -76,21 +68,18 @@ class RankedAnswers:
     @property
     def no_answer(self) -> float:
         """The probability of "no answer" against the best answer."""
-        if not self.ranked:
-            return 1.0
-        return 1 / (1 + math.exp(min(700.0, self.ranked[0][2] - self.nothing)))
+        margin = self.ranked[0][2] - self.nothing if self.ranked else -math.inf
+        return 1 / (1 + math.exp(min(700.0, margin)))
 
     def answers(self, top: int, empty: bool) -> list[Answer]:
         """Return the best answers; with `empty`, "no answer" is one of the candidates."""
         total, ranked = self.total, self.ranked
         if empty:
-            larger, smaller = max(total, self.nothing), min(total, self.nothing)
+            smaller, larger = sorted((total, self.nothing))
             total = larger + math.log1p(math.exp(smaller - larger))
             ranked = sorted([*ranked, (0, 0, self.nothing)], key=lambda one: -one[2])
-        return [
-            Answer(self.passage[start:end], start, end, math.exp(value - total))
-            for start, end, value in ranked[:top]
-        ]
+        best = [(start, end, math.exp(value - total)) for start, end, value in ranked[:top]]
+        return [Answer(self.passage[start:end], start, end, score) for start, end, score in best]
 
 
 @EncoderTask
@@ -139,7 +128,6 @@ def find_answers(
 def _ranked(
     passage: str, offsets: Sequence[tuple[int, int]], spans: torch.Tensor, nothing: float, top: int
 ) -> RankedAnswers:
-    """Return the best `top` spans of characters."""
     best: dict[tuple[int, int], float] = {}
     width = spans.shape[1]
     # Spans that differ in spaces only are one answer, so more than `top` are read.
@@ -184,8 +172,7 @@ class AnsweringTraining(Training):
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """A sample for each window, so that a batch size counts windows, as is usual."""
-        windower = self.windower(bert)
-        samples: list[Sample] = []
+        windower, samples = bert.windower(), list[Sample]()
         unique = list(dict.fromkeys(text for example in examples for text in example.texts))
         encoded = dict(zip(unique, bert.encode(unique), strict=True))
         for number, example in enumerate(examples):
@@ -198,60 +185,51 @@ class AnsweringTraining(Training):
             samples += [(TrainingItem((window,), _inside(window, span)),) for window in windows]
         return samples
 
-    def targets(self, items: Sequence[TrainingItem]) -> Targets:
-        """Rows of first and last tokens within each window, and weights, each (N,)."""
-        starts, ends = (torch.tensor([item.target[side] for item in items]) for side in (0, 1))
-        return {"starts": starts, "ends": ends, "weights": item_weights(items)}
-
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
         """The mean of two cross entropies over all tokens of a window: of starts and of ends."""
-        layout = batch.layout
-        grid = outputs.new_full((len(layout.lengths), layout.longest, 2), float("-inf"))
-        grid = grid.index_put((layout.owner, layout.positions), outputs)
-        starts, ends = (
-            class_loss(grid[:, :, side], targets[name], focal=self.options.focal)
-            for side, name in enumerate(("starts", "ends"))
-        )
+        grid = _padded(outputs, batch, float("-inf"))
+        sides = zip(grid.unbind(2), targets["labels"].unbind(1), strict=True)
+        starts, ends = (class_loss(*side, focal=self.options.focal) for side in sides)
         return ((starts + ends) / 2 * targets["weights"]).sum()
 
     def soft_loss(
         self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
     ) -> Tensor:
         """The mean of two cross entropies with the teacher's: of starts and of ends."""
-        layout = batch.layout
-        empty = outputs.new_full((len(layout.lengths), layout.longest, 2), ABSENT)
-        places = (layout.owner, layout.positions)
-        student, teacher = (empty.index_put(places, x) for x in (outputs, targets["teacher"]))
-        both = [
-            soft_cross_entropy(student[:, :, side], teacher[:, :, side], temperature)
-            for side in (0, 1)
-        ]
-        return (torch.stack(both).mean(0) * targets["weights"]).sum()
+        student, teacher = (_padded(x, batch, ABSENT) for x in (outputs, targets["teacher"]))
+        sides = zip(student.unbind(2), teacher.unbind(2), strict=True)
+        losses = [soft_cross_entropy(*side, temperature) for side in sides]
+        return (torch.stack(losses).mean(0) * targets["weights"]).sum()
+
+
+def _padded(outputs: Tensor, batch: Batch, absent: float) -> Tensor:
+    """The outputs of all tokens (T, 2) as rows of one length (N, longest, 2)."""
+    layout = batch.layout
+    empty = outputs.new_full((len(layout.lengths), layout.longest, 2), absent)
+    return empty.index_put((layout.owner, layout.positions), outputs)
 
 
 def token_span(
     example: QuestionExample, offsets: Sequence[tuple[int, int]]
 ) -> tuple[int, int] | None:
     """The first and last token of the first gold answer that stands in the passage."""
-    for answer in example.answers or ():
-        if answer.start < 0:
-            continue
-        inside = [
-            token
-            for token, (start, end) in enumerate(offsets)
-            if end > answer.start and start < answer.end and end > start
-        ]
-        if inside:
-            return inside[0], inside[-1]
-    return None
+    answers = (answer for answer in example.answers or () if answer.start >= 0)
+    spans = (tokens_of(offsets, answer.start, answer.end) for answer in answers)
+    return next((span for span in spans if span is not None), None)
+
+
+def tokens_of(offsets: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int] | None:
+    """The first and last token that share a character with text[start:end]."""
+    pairs = enumerate(offsets)
+    tokens = [n for n, (left, right) in pairs if right > max(left, start) and left < end]
+    return (tokens[0], tokens[-1]) if tokens else None
 
 
 def _inside(window: Window, span: tuple[int, int] | None) -> tuple[int, int]:
-    """The rows of an answer in a window, if all of it lies there."""
+    """The rows of an answer in a window if all of it is there, else those of no answer."""
     if span is None or not (span[0] in window.tokens and span[1] in window.tokens):
         return NO_ANSWER
-    shift = window.first - window.tokens.start
-    return span[0] + shift, span[1] + shift
+    return window.row(span[0]), window.row(span[1])
 
 
 # ------------------------------------------------------------------ asking
@@ -322,13 +300,11 @@ class AnsweringTask(Task):
     ranked = True
 
     def call(self, bert: LoadedModel, request: AnswerRequest) -> Call:
-        """The passage may be long."""
         question, passage = request.question, request.passage
         args = (question, passage, request.top, request.longest, request.empty)
         return Call(answer, args, [question], [passage])
 
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
-        """The question with the predicted answer, or with none."""
         best = prediction.output["answers"][:1] if prediction.value else []
         return replace(example, answers=tuple(Span(one["text"], one["start"]) for one in best))
 
@@ -343,9 +319,9 @@ class AnsweringTask(Task):
         if not any(one.impossible for one in train.examples):
             return super().tuned(bert, dataset, train)
         always = _predictions(bert, dataset.examples, 1, 1.0)
-        gold, names = _gold(dataset.examples), [one.id for one in dataset.examples]
-        chances = {name: one.output["no_answer"] for name, one in zip(names, always, strict=True)}
-        values = {name: one.value for name, one in zip(names, always, strict=True)}
+        gold = _gold(dataset.examples)  # in the order of the examples
+        chances = {name: one.output["no_answer"] for name, one in zip(gold, always, strict=True)}
+        values = {name: one.value for name, one in zip(gold, always, strict=True)}
         limit = best_threshold(gold, values, chances).value
         predictions = [
             replace(one, value="", confidence=chance, output=one.output | {"answer": ""})
@@ -355,37 +331,29 @@ class AnsweringTask(Task):
         ]
         return predictions, {THRESHOLD: limit}
 
-    def explain(
-        self, bert: LoadedModel, example: Any, prediction: Prediction, steps: int = 32
-    ) -> Rows:
+    def explain(self, bert: LoadedModel, example: Any, prediction: Prediction) -> Rows:
         """Contributions to an answer, or to there being none, in the window that decided on it."""
         explanation = Explanation(bert, [example.question, example.passage])
         windows = explanation.windows
-        spans = dict.fromkeys(range(len(windows)), NO_ANSWER)
+        span = None
         if prediction.value:
-            start, end = (prediction.output["answers"][0][side] for side in ("start", "end"))
-            offsets = explanation.encodings[1].offsets
-            inside = [n for n, (s, e) in enumerate(offsets) if e > max(s, start) and s < end]
-            spans = {
-                number: (inside[0] + shift, inside[-1] + shift)
-                for number, window in enumerate(windows)
-                if inside[0] in window.tokens and inside[-1] in window.tokens
-                for shift in [window.first - window.tokens.start]
-            }
+            best = prediction.output["answers"][0]
+            span = tokens_of(explanation.encodings[1].offsets, best["start"], best["end"])
+        spans = {number: _inside(window, span) for number, window in enumerate(windows)}
+        if span is not None:
+            spans = {number: rows for number, rows in spans.items() if rows != NO_ANSWER}
         scores = bert.run(windows, bert.head_pass("answer", windows, tokens=True).compute)
         # An answer has the score of its best window; "no answer" has its lowest score.
         pick = max if prediction.value else min
         number = pick(spans, key=lambda n: float(scores[n][spans[n], (0, 1)].sum()))
         first, last = spans[number]
-        explanation.add(windows[number], "answer", [(first, 0), (last, 1)], steps)
+        explanation.add(windows[number], "answer", [(first, 0), (last, 1)])
         return explanation.words([windows[number]])
 
     def label_of(self, example: Any) -> Any:
-        """Its answers' texts."""
         return [span.text for span in example.answers or ()]
 
     def correctness(self, example: Any, value: Any) -> float:
-        """F1 of the words."""
         return answer_overlap(self.label_of(example), value)
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
@@ -393,7 +361,6 @@ class AnsweringTask(Task):
         return question_scores(list(_gold(dataset.examples).values()), values)
 
     def display(self, example: Any, prediction: Prediction) -> Display:
-        """The passage with the labelled answers and the predicted one."""
         marks = []
         best = next(iter(prediction.output.get("answers", ())), None)
         places = {(span.start, span.end) for span in example.answers or () if span.start >= 0}
@@ -403,15 +370,12 @@ class AnsweringTask(Task):
             places.discard(place)
         marks += [Mark(start, end, "missed", "label") for start, end in places]
         marks.sort(key=lambda mark: (mark.start, mark.end))
-        passages = (
-            DisplayText(example.question, title=True),
-            DisplayText(example.passage, tuple(marks)),
-        )
+        question, passage = DisplayText(example.question, title=True), example.passage
         label, value = self.spoken(self.label_of(example)), self.spoken([prediction.value])
+        passages = (question, DisplayText(passage, tuple(marks)))
         return Display(passages, label, value, prediction.confidence)
 
     def spoken(self, value: Any) -> str:
-        """Different answers between bars."""
         return " | ".join(dict.fromkeys(filter(None, value))) or "no answer"
 
 
@@ -447,7 +411,6 @@ def _predictions(
 
 
 def _gold(examples: Sequence[Any]) -> dict[str, list[str]]:
-    """Question → its answers."""
     gold = {one.id: [span.text for span in one.answers or ()] for one in examples}
     if len(gold) != len(examples):
         raise BertsmithError("two questions have the same id")

@@ -31,19 +31,14 @@ SAMPLE = 20_000  # examples of a split that `quick` looks at
 
 
 def check(splits: Splits, reader: Reader | None = None) -> CheckReport:
-    """Look for what would ruin training or flatter a score. There must be a split called train.
-
-    With a reader, lengths are counted in its tokens; `Report.refuse` turns what would ruin
-    training into an exception.
-    """
+    """Look for what would ruin training or flatter a score; a reader counts lengths in tokens."""
     tasks = {dataset.task for dataset in splits.values()}
     if "train" not in splits:
         raise BertsmithError("no training data to check")
     if len(tasks) > 1:
-        spoken = ", ".join(f"{dataset.path} {dataset.task}" for dataset in splits.values())
-        raise BertsmithError(
-            f"the files are for different tasks: {spoken}; choose one with {setting_name('task')}"
-        )
+        files = ", ".join(f"{dataset.path} {dataset.task}" for dataset in splits.values())
+        choose = f"choose one with {setting_name('task')}"
+        raise BertsmithError(f"the files are for different tasks: {files}; {choose}")
     lengths, findings = measure(splits, reader)
     for lint in LINTS:
         findings.extend(lint(splits))

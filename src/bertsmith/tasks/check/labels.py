@@ -2,10 +2,13 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import takewhile
+from typing import Any
 
+from bertsmith.data.tables import Where
 from bertsmith.tasks.check.findings import Finding, Splits, finding
+from bertsmith.tasks.dataset import Dataset
 
 FEW = 5  # examples of a label below which little can be learned
 LOPSIDED = 0.9  # the fraction of one label above which accuracy is misleading
@@ -24,6 +27,12 @@ def count(splits: Splits) -> dict[str, dict[str, int]]:
     return counts
 
 
+def places_of(dataset: Dataset[Any], labels: Collection[str]) -> list[Where]:
+    """The places of the examples that have one of these labels."""
+    examples = dataset.examples
+    return [one.where for one in examples if any(name in labels for name in one.label_names)]
+
+
 def missing(splits: Splits) -> Iterator[Finding]:
     """Examples without a label."""
     for name, dataset in splits.items():
@@ -40,14 +49,13 @@ def missing(splits: Splits) -> Iterator[Finding]:
 
 def placeholders(splits: Splits) -> Iterator[Finding]:
     """Labels that may be spellings of a missing value."""
+    advice = "if it means that there is no label, leave the cells empty"
     for name, dataset in splits.items():
-        if dataset.reading.classes:
-            for label in dataset.labels:
-                if label.casefold() in PLACEHOLDERS:
-                    places = [one.where for one in dataset.examples if label in one.label_names]
-                    what = f"examples with the label {label!r}, which is read as a class"
-                    advice = "if it means that there is no label, leave the cells empty"
-                    yield from finding("warning", "label-missing-value", name, what, places, advice)
+        labels = dataset.labels if dataset.reading.classes else ()
+        for label in (label for label in labels if label.casefold() in PLACEHOLDERS):
+            places = places_of(dataset, {label})
+            what = f"examples with the label {label!r}, which is read as a class"
+            yield from finding("warning", "label-missing-value", name, what, places, advice)
 
 
 def shares(splits: Splits) -> Iterator[Finding]:
@@ -61,10 +69,8 @@ def shares(splits: Splits) -> Iterator[Finding]:
     common, times = next(iter(counts.items()))
     total = sum(counts.values())
     if len(counts) == 1 and not reading.several:
-        what = f"train: every example is {common!r}"
-        yield Finding(
-            "error", "one-class", what, total, where, "training needs at least two labels"
-        )
+        what, advice = f"train: every example is {common!r}", "training needs at least two labels"
+        yield Finding("error", "one-class", what, total, where, advice)
         return
     if single and times > LOPSIDED * total:
         what = f"train: {times / total:.1%} of the examples are {common!r}"
@@ -80,9 +86,7 @@ def shares(splits: Splits) -> Iterator[Finding]:
         names = ", ".join(f"{name} ({times})" for name, times in list(rare.items())[-5:])
         many = "1 label has" if len(rare) == 1 else f"{len(rare):,} labels have"
         what = f"train: {many} fewer than {FEW} examples: {names}"
-        places = [
-            one.where for one in dataset.examples if any(name in rare for name in one.label_names)
-        ]
+        places = places_of(dataset, rare)
         yield Finding("warning", "rare-label", what, len(rare), tuple(places[:5]))
 
 
@@ -94,7 +98,7 @@ def unseen(splits: Splits) -> Iterator[Finding]:
             continue
         new = [label for label in dataset.labels if label not in known]
         for label in new[:5]:
-            places = [one.where for one in dataset.examples if label in one.label_names]
+            places = places_of(dataset, {label})
             what = f"examples with the label {label!r}, which is not in train"
             yield from finding("error", "unseen-label", name, what, places, "is it misspelled?")
         absent = sorted(known - set(dataset.labels))
@@ -121,7 +125,6 @@ def spelling(splits: Splits) -> Iterator[Finding]:
 
 
 def _misspelled(splits: Splits) -> Iterator[Finding]:
-    """Rare labels that differ by one letter from a frequent one."""
     times = Counter[str]()
     for each in count(splits).values():
         times.update(each)
@@ -135,8 +138,7 @@ def _misspelled(splits: Splits) -> Iterator[Finding]:
             often = times[rare] * RARER <= times[common]
             if often and _is_slip(rare.casefold(), common.casefold()):
                 what = f"possibly the same label: {rare} ({times[rare]}), {common}"
-                every = (one for dataset in splits.values() for one in dataset.examples)
-                places = [one.where for one in every if rare in one.label_names]
+                places = [one for data in splits.values() for one in places_of(data, {rare})]
                 yield Finding("warning", "label-spelling", what, times[rare], tuple(places[:5]))
 
 
@@ -163,6 +165,5 @@ def _is_slip(one: str, other: str) -> bool:
 
 
 def _common_prefix(one: str, other: str) -> int:
-    """The length of the common prefix."""
     pairs = zip(one, other, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -61,9 +61,7 @@ def measure(splits: Splits, reader: Reader | None) -> tuple[dict[str, Lengths], 
     for name, dataset in splits.items():
         if reader is None:
             inputs = map(dataset.reading.units, dataset.examples)
-            words = [
-                max(sum(len(text.split()) for text in unit) for unit in units) for units in inputs
-            ]
+            words = [max(len(" ".join(unit).split()) for unit in units) for units in inputs]
             lengths[name] = _spread("words", words)
         else:
             lengths[name], more = _tokens(name, dataset, reader)
@@ -108,7 +106,6 @@ def _tokens(name: str, dataset: Dataset[Any], reader: Reader) -> tuple[Lengths, 
 def _words_in_pieces(
     name: str, texts: Sequence[str], reader: Reader, unknown: int, share: float
 ) -> Iterator[Finding]:
-    """Unknown tokens, and words that are split into single letters."""
     words = (word for text in texts for word in text.split() if not UNSPACED.search(word))
     counts = Counter(words)  # in scripts without spaces, what is between spaces is no word
     common = dict(counts.most_common(COMMON))
@@ -166,7 +163,6 @@ def _plain_words(text: str) -> Iterator[str]:
 
 
 def _multilingual(tokenizer: Tokenizer) -> bool:
-    """Does a vocabulary hold words in several alphabets?"""
     tokens = tokenizer.backend.decode_batch([[number] for number in range(tokenizer.size)])
     words = ("".join(filter(str.isalpha, one)) for one in tokens)
     scripts = Counter(name_of(word[0], "?").partition(" ")[0] for word in words if len(word) > 1)

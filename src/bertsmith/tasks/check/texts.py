@@ -72,7 +72,6 @@ def leaked(splits: Splits) -> Iterator[Finding]:
 
 
 def _shared(one: str, first: Dataset[Any], other: str, second: Dataset[Any]) -> Iterator[Finding]:
-    """Passages that questions of both splits are about."""
     name = first.reading.shared
     if not name:
         return
@@ -139,10 +138,8 @@ def label_in_text(splits: Splits) -> Iterator[Finding]:
         return
     patterns = {name: re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE) for name in names}
     own = [one for one in rows if one.label in patterns and _says(patterns[one.label], one)]
-    others = sum(
-        any(_says(patterns[name], one) for name in names[:20] if name != one.label)
-        for one in rows[:2000]
-    )
+    some = [(one, [name for name in names[:20] if name != one.label]) for one in rows[:2000]]
+    others = sum(any(_says(patterns[name], one) for name in wrong) for one, wrong in some)
     if len(own) > MOSTLY * len(rows) and others < 0.1 * min(2000, len(rows)):
         what, places = "texts that contain their own label", [one.where for one in own]
         advice = "a model would only learn to find it; remove it from the texts"

@@ -32,12 +32,10 @@ class ChoiceExample(TaskExample):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts that a model reads."""
         return (self.prompt, *self.options)
 
     @property
     def labelled(self) -> bool:
-        """Is the correct choice known?"""
         return self.label is not None
 
 
@@ -47,11 +45,9 @@ class OwnChoices(Choose):
     named = False
 
     def inputs(self, example: Any) -> Cells:
-        """The prompt and its choices."""
         return {"prompt": example.prompt, "choices": list(example.options)}
 
     def choices(self, example: Any) -> list[str]:
-        """Its choices."""
         return list(example.options)
 
     def cell(self, answer: Any, example: Any, labels: Sequence[str]) -> int:
@@ -61,11 +57,9 @@ class OwnChoices(Choose):
         return int(example.options.index(answer))
 
     def answer(self, cells: Mapping[str, Any]) -> str:
-        """The choice itself."""
         return str(cells["choices"][cells["label"]])
 
     def suggested(self, prediction: Any) -> str:
-        """The text of the predicted choice."""
         return str(prediction.output["text"])
 
 
@@ -91,26 +85,17 @@ class ChoiceReading(Reading):
         """Tables with choices in one column or several."""
         table, names = finder.table, finder.by_plain
         listed = {"prompt", "options"} <= names.keys() and is_list(table, names["options"])
-        choices = finder.given.keys() & {"prompt", "options"} or names.keys() & {
-            "choices",
-            "endings",
-        }
-        if choices or listed or finder.numbered(NUMBERED) or nested_choices(table):
+        named = finder.given.keys() & {"prompt", "options"} or names.keys() & {"choices", "endings"}
+        if named or listed or finder.numbered(NUMBERED) or nested_choices(table):
             return TaskGuess(0.9, "it has choices")
         return None
 
-    def examples(self, rows: Rows) -> list[ChoiceExample]:
+    def read(self, rows: Rows, labelled: bool) -> list[ChoiceExample | None]:
         """Rows with a prompt, the choices (in one column or several) and which of them is right."""
-        read = choice_rows(rows)
-        rows.ledger.note("rows without a text, left out", read.count(None))
-        return [one for one in read if one is not None]
-
-    def inputs(self, rows: Rows) -> list[ChoiceExample | None]:
-        """A prompt with its choices for each row."""
-        return [one and replace(one, label=None) for one in choice_rows(rows)]
+        examples = choice_rows(rows)
+        return examples if labelled else [one and replace(one, label=None) for one in examples]
 
     def units(self, example: Any) -> list[tuple[str, ...]]:
-        """The prompt with each of its choices."""
         return [(example.prompt, option) for option in example.options]
 
     def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
@@ -197,7 +182,6 @@ def _question(finder: Finder, prompt: str) -> str | None:
 
 
 def _listed(value: Any, where: Where, column: str) -> tuple[list[str], Sequence[str]]:
-    """Choices and their keys, from the ways in which one cell holds several."""
     if isinstance(value, dict) and isinstance(value.get("text"), list):
         labels = value.get("label")
         keys = [str(key) for key in labels] if isinstance(labels, list) else []

@@ -14,7 +14,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
 from bertsmith.infer.run import Steps
 from bertsmith.infer.texts import listed_strings
-from bertsmith.infer.windows import Window, Windower
+from bertsmith.infer.windows import Window
 from bertsmith.tasks.choice.reading import READING, ChoiceExample
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.task import (
@@ -28,17 +28,7 @@ from bertsmith.tasks.task import (
     exclusive_prediction,
     weighted_mean,
 )
-from bertsmith.tasks.training import (
-    Sample,
-    Targets,
-    Training,
-    TrainingItem,
-    best_in_grid,
-    class_loss,
-    grid_cells,
-    item_weights,
-    soft_grid_loss,
-)
+from bertsmith.tasks.training import GridTraining, Sample, Targets, TrainingItem, class_loss
 from bertsmith.tasks.use import Askable, Call, RequestBody, TaskResult, form
 
 
@@ -64,7 +54,7 @@ def choose_many(
     bert: LoadedModel, prompts: Sequence[str], choices: Sequence[Sequence[str]]
 ) -> Steps[list[Choice]]:
     """The best choice for each prompt. A long prompt is read in windows, each with the choice."""
-    grouped = choice_windows(bert, prompts, choices, bert.windower())
+    grouped = choice_windows(bert, prompts, choices)
     windows = [window for group in grouped for window in group]
     scores = iter((yield bert.head_pass("choose", windows)))
     results = []
@@ -79,10 +69,10 @@ def choose_many(
 
 
 def choice_windows(
-    bert: LoadedModel, prompts: Sequence[str], choices: Sequence[Sequence[str]], windower: Windower
+    bert: LoadedModel, prompts: Sequence[str], choices: Sequence[Sequence[str]]
 ) -> list[list[Window]]:
     """The windows of every prompt with each of its choices; a window's number is its choice's."""
-    encoded = bert.token_ids(prompts)
+    encoded, windower = bert.token_ids(prompts), bert.windower()
     choice_ids = iter(bert.token_ids([text for texts in choices for text in texts]))
     grouped = []
     for number, (prompt, texts) in enumerate(zip(encoded, choices, strict=True)):
@@ -94,36 +84,24 @@ def choice_windows(
     return grouped
 
 
-class ChoiceTraining(Training):
-    """Cross entropy among the choices of each question; of a choice's windows the best counts."""
+class ChoiceTraining(GridTraining):
+    """Cross entropy among the choices of each question."""
 
     head = "choose"
-    exact = True
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
-        """One item for each question: its choices compete, so they are in one batch."""
-        windower = self.windower(bert)
-        prompts = [example.prompt for example in examples]
-        grouped = choice_windows(bert, prompts, [example.options for example in examples], windower)
-        return [
-            (TrainingItem(tuple(windows), example.label),)
-            for windows, example in zip(grouped, examples, strict=True)
-        ]
+        prompts, options = ([getattr(e, n) for e in examples] for n in ("prompt", "options"))
+        grouped = zip(choice_windows(bert, prompts, options), examples, strict=True)
+        return [(TrainingItem(tuple(windows), one.label),) for windows, one in grouped]
 
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
-        """The choice of every window as a cell (N,), the right choices and weights (Q,).
-
-        `grid` has a cell for every question and choice (Q, width).
-        """
-        width = 1 + max(window.number for item in items for window in item.windows)
-        classes = torch.tensor([item.target for item in items])
-        grid = {"cells": grid_cells(items, width), "grid": torch.empty(len(items), width)}
-        return {**grid, "classes": classes, "weights": item_weights(items)}
+        """The correct choices (items,), too."""
+        return {**super().targets(items), "labels": torch.tensor([one.target for one in items])}
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
         """Cross entropy among each question's choices; places without a choice never win."""
-        grid = best_in_grid(outputs, targets["cells"], targets["grid"].shape, float("-inf"))
-        loss = class_loss(grid, targets["classes"])
+        grid = self.best(outputs, targets, float("-inf"))
+        loss = class_loss(grid, targets["labels"])
         probability = (-loss).exp()
         if smoothing := self.options.smoothing:
             exists = grid > float("-inf")
@@ -133,14 +111,6 @@ class ChoiceTraining(Training):
             loss = loss * (1 - probability) ** self.options.focal
         return (loss * targets["weights"]).sum()
 
-    def soft_loss(
-        self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
-    ) -> Tensor:
-        """Cross entropy with the teacher's probabilities of each question's choices."""
-        return soft_grid_loss(outputs, targets, targets["grid"].shape, temperature)
-
-
-# ------------------------------------------------------------------ asking
 
 EXAMPLES = "it rained all night\nthe sun is shining\nbread is sold here"
 
@@ -160,9 +130,6 @@ class ChooseMethods(Askable):
         texts = listed_strings(choices, "choices")
         best: Choice = self.ask(TASK, ChooseRequest.model_construct(prompt=prompt, choices=texts))
         return best
-
-
-# ------------------------------------------------------------------ the task
 
 
 class ChoiceTask(Task):
@@ -193,11 +160,9 @@ class ChoiceTask(Task):
         raise BertsmithError("a model that chooses needs a file of prompts and choices")
 
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
-        """The question with the predicted choice."""
         return replace(example, label=int(prediction.value))
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
-        """The index of the best choice."""
         prompts, options = ([getattr(e, n) for e in examples] for n in ("prompt", "options"))
         predictions = []
         for best in choose_many(bert, prompts, options):
@@ -207,12 +172,10 @@ class ChoiceTask(Task):
         return predictions
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
-        """Accuracy."""
         correct = [one.label == value for one, value in zip(dataset.examples, values, strict=True)]
         return lambda weights: {"accuracy": weighted_mean(correct, weights)}
 
     def display(self, example: Any, prediction: Prediction) -> Display:
-        """The prompt and all choices, the right and the predicted one marked."""
         passages = [DisplayText(example.prompt, title=True)]
         for number, option in enumerate(example.options):
             correct, predicted = number == example.label, number == prediction.value

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from bertsmith.batch import Batch
@@ -17,15 +16,7 @@ from bertsmith.tasks.classifying import classify, positive
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
 from bertsmith.tasks.task import Prediction, Scorer, Values, exclusive_prediction
-from bertsmith.tasks.training import (
-    Targets,
-    TaskOptions,
-    TrainingItem,
-    class_loss,
-    class_weights,
-    item_weights,
-    soft_choice_loss,
-)
+from bertsmith.tasks.training import Targets, TaskOptions, class_loss, class_weights, distil_loss
 
 
 class ClassificationTraining(LabelTraining):
@@ -45,29 +36,20 @@ class ClassificationTraining(LabelTraining):
         self.weights = class_weights(options.class_weights, self.labels, seen)
 
     def target(self, example: Any) -> int:
-        """The index of its label."""
         return self.index[example.label]
 
     def weight(self, example: Any) -> float:
-        """The weight of its class."""
         return self.weights[self.target(example)]
 
-    def targets(self, items: Sequence[TrainingItem]) -> Targets:
-        """Class indices and weights (N,)."""
-        classes = torch.tensor([item.target for item in items])
-        return {"classes": classes, "weights": item_weights(items)}
-
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
-        """Cross entropy of each window, times its weight."""
         focal, smoothing = self.options.focal, self.options.smoothing
-        loss = class_loss(outputs, targets["classes"], focal=focal, smoothing=smoothing)
+        loss = class_loss(outputs, targets["labels"], focal=focal, smoothing=smoothing)
         return (loss * targets["weights"]).sum()
 
     def soft_loss(
         self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
     ) -> Tensor:
-        """Cross entropy with the teacher's probabilities."""
-        return soft_choice_loss(outputs, targets, temperature)
+        return distil_loss(outputs, targets, temperature)
 
 
 class ClassificationTask(LabelTask):
@@ -82,13 +64,11 @@ class ClassificationTask(LabelTask):
     baseline = "words"
 
     def fits(self, checkpoint: Checkpoint) -> bool:
-        """Is there a classification head that chooses among labels?"""
         problem = checkpoint.settings.get("problem_type")
         several = problem in ("multi_label_classification", "regression")
         return super().fits(checkpoint) and not several and len(checkpoint.labels) > 1
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
-        """The likeliest label."""
         return [
             exclusive_prediction(
                 bert, result.label, result.score, {"label": result.label, "scores": result.scores}
@@ -97,15 +77,12 @@ class ClassificationTask(LabelTask):
         ]
 
     def explained_outputs(self, bert: LoadedModel, value: Any) -> list[int]:
-        """That of the label."""
         return [bert.checkpoint.labels.index(value)]
 
     def positive(self, labels: Sequence[str]) -> str | None:
-        """The one whose F1 is reported."""
         return positive(labels)
 
     def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
-        """F1 of one label where there are two."""
         binary = ("f1",) if len(dataset.labels) == 2 else ()
         return ("accuracy", "macro_f1", "mcc", *binary)
 
@@ -115,7 +92,6 @@ class ClassificationTask(LabelTask):
         return label_scores([one.label for one in dataset.examples], values, positive(labels))
 
     def demand_labels(self, bert: LoadedModel, dataset: Dataset[Any]) -> None:
-        """Refuse to score a model that knows none of the labels."""
         known = bert.checkpoint.labels
         if not {*known} & {*dataset.labels}:
             own, there = (listed(names) for names in (known, dataset.labels))
@@ -125,7 +101,6 @@ class ClassificationTask(LabelTask):
             )
 
     def notes(self, bert: LoadedModel, dataset: Dataset[Any]) -> list[str]:
-        """Which label F1 is of, and labels that the model does not know."""
         labels = bert.checkpoint.labels
         counted = positive(labels)
         notes = [] if counted is None else [f"f1 is that of the label {counted!r}"]
@@ -136,11 +111,9 @@ class ClassificationTask(LabelTask):
         return notes
 
     def per_class(self, dataset: Dataset[Any], values: Values) -> dict[str, Score]:
-        """Every label."""
         return per_label([example.label for example in dataset.examples], values)
 
     def classes(self, dataset: Dataset[Any], values: Values) -> tuple[list[str], list[str]]:
-        """Labels and predictions."""
         return [example.label for example in dataset.examples], list(values)
 
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertsmith.data.columns import Finder, is_list
-from bertsmith.data.tables import Table, Where, is_absent, list_cell, sample
+from bertsmith.data.tables import Row, Table, Where, is_absent, list_cell, sample
 from bertsmith.tasks.cells import (
-    TEXTLESS,
     TextReading,
     class_cell,
     class_names,
+    labelled_texts,
     text_columns,
     texts_and_label,
 )
@@ -29,12 +29,10 @@ class MultiLabelled(TextExample):
 
     @property
     def gold(self) -> frozenset[str] | None:
-        """The labels, in no order."""
         return None if self.labels is None else frozenset(self.labels)
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The labels."""
         return self.labels or ()
 
 
@@ -48,13 +46,12 @@ class MultilabelReading(TextReading):
     labelling = Choose("labels", several=True)
 
     def suits(self, finder: Finder) -> TaskGuess | None:
-        """Tables with lists of labels."""
         what, column = texts_and_label(finder) or ("", None)
         if column is None or not is_list(finder.table, column):
             return None
         return TaskGuess(0.45, f"it has {what} and lists of labels")
 
-    def examples(self, rows: Rows) -> list[MultiLabelled]:
+    def read(self, rows: Rows, labelled: bool) -> list[MultiLabelled | None]:
         """Texts with lists of labels, labels between separators, or columns of 0 and 1."""
         table, finder = rows.table, rows.finder
         column = finder.named("label")
@@ -63,31 +60,27 @@ class MultilabelReading(TextReading):
         flags = [] if column else _flags(table, {texts.text, texts.pair})
         if flags:
             finder.note("label", f"{len(flags)} columns of 0 and 1: {', '.join(flags)}", *flags)
-        separator = "" if column is None else _separator(table, column)
+        # What is between labels of one cell; a blank where nothing needs to be.
+        values = sample(table, column, len(table.rows)) if column else []
+        lists = [v for v in values if isinstance(v, str) and not v.strip().startswith("[")]
+        separator = next((mark for mark in SEPARATORS if any(mark in v for v in lists)), " ")
         if column and separator.strip():
             finder.note("label", f"{column}, split at {separator}", column)
         classes = class_names(rows, column)
-        examples = []
-        for row, where in rows:
-            labels: tuple[str, ...] | None = None
+
+        def labels(row: Row, where: Where) -> tuple[str, ...] | None:
             if flags:
-                labels = tuple(
-                    name for name in flags if str(row.cells.get(name)) in ("1", "1.0", "True")
-                )
-            elif column is not None and not is_absent(value := row.cells.get(column)):
-                cells = _several(value, where, column, separator)
-                spelled = (class_cell(cell, where, column, classes) for cell in cells)
-                labels = tuple(dict.fromkeys(name for name in spelled if name is not None))
-            both = texts.read(row, where)
-            if both is None:
-                rows.ledger.note(TEXTLESS)
-                continue
-            examples.append(MultiLabelled(*both, labels, where))
-        return examples
+                return tuple(n for n in flags if str(row.cells.get(n)) in ("1", "1.0", "True"))
+            if column is None or is_absent(value := row.cells.get(column)):
+                return None
+            cells = _several(value, where, column, separator)
+            names = (class_cell(cell, where, column, classes) for cell in cells)
+            return tuple(dict.fromkeys(name for name in names if name is not None))
+
+        return labelled_texts(rows, texts, labels, MultiLabelled)
 
 
 def _flags(table: Table, texts: set[str | None]) -> list[str]:
-    """The columns that hold only 0 and 1."""
     flags = {name: None for name in table.names if name not in texts}
     for row in table.rows:
         for name in list(flags):
@@ -95,13 +88,6 @@ def _flags(table: Table, texts: set[str | None]) -> list[str]:
             if not isinstance(value, bool | int | float | str) or str(value)[:6] not in BINARY:
                 del flags[name]
     return list(flags)
-
-
-def _separator(table: Table, column: str) -> str:
-    """What stands between labels of one cell; a blank where nothing needs to."""
-    values = [value for value in sample(table, column, len(table.rows)) if isinstance(value, str)]
-    written = [value for value in values if not value.strip().startswith("[")]
-    return next((mark for mark in SEPARATORS if any(mark in value for value in written)), " ")
 
 
 def _several(value: Any, where: Where, column: str, separator: str) -> list[Any]:

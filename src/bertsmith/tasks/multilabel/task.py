@@ -37,13 +37,12 @@ class MultilabelTraining(LabelTraining):
         super().__init__(dataset, options)
         if not self.labels:
             raise BertsmithError(f"{dataset.path}: contains no labels")
-        seen = (name for example in dataset.gold() for name in example.label_names)
-        self.weights, self.otherwise = label_weights(
-            options.class_weights, self.labels, seen, len(dataset.gold())
-        )
+        gold = dataset.gold()
+        seen = (name for example in gold for name in example.label_names)
+        weights = label_weights(options.class_weights, self.labels, seen, len(gold))
+        self.weights, self.otherwise = weights
 
     def target(self, example: Any) -> tuple[int, ...]:
-        """The indices of its labels."""
         return tuple(self.index[name] for name in example.labels)
 
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
@@ -85,7 +84,6 @@ class MultilabelTask(LabelTask):
     baseline = "words"
 
     def fits(self, checkpoint: Checkpoint) -> bool:
-        """Is it a multi-label model by config.json?"""
         problem = checkpoint.settings.get("problem_type")
         return super().fits(checkpoint) and problem == "multi_label_classification"
 
@@ -106,19 +104,15 @@ class MultilabelTask(LabelTask):
         return [labels.index(name) for name in value] or list(range(len(labels)))
 
     def correctness(self, example: Any, value: Any) -> float:
-        """Are all labels right, and none too many?"""
         return float(set(value) == set(example.labels))
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
-        """Exact match, micro and macro F1."""
         return multilabel_scores([example.labels for example in dataset.examples], values)
 
     def per_class(self, dataset: Dataset[Any], values: Values) -> dict[str, Score]:
-        """Every label."""
         return multilabel_per_label([example.labels for example in dataset.examples], values)
 
     def spoken(self, value: Any) -> str:
-        """The labels between commas."""
         return ", ".join(sorted(value or ())) or "none"
 
 

@@ -6,10 +6,17 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from bertsmith.data.columns import Finder, is_list
-from bertsmith.data.tables import Where, is_absent, sample
+from bertsmith.data.tables import Row, Where, is_absent, sample
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, shown
-from bertsmith.tasks.cells import SCORE, TEXTLESS, TEXTS, TextReading, text_columns, texts_and_label
+from bertsmith.tasks.cells import (
+    SCORE,
+    TEXTS,
+    TextReading,
+    labelled_texts,
+    text_columns,
+    texts_and_label,
+)
 from bertsmith.tasks.labelling import Choose
 from bertsmith.tasks.reading import Rows, TaskGuess, TextExample
 
@@ -25,7 +32,6 @@ class Scored(TextExample):
 
     @property
     def gold(self) -> float | None:
-        """The number."""
         return self.score
 
 
@@ -36,20 +42,16 @@ class ScoreReading(TextReading):
     target = "score"
     labelling = Choose("score", numeric=True)
 
-    def examples(self, rows: Rows) -> list[Any]:
+    def read(self, rows: Rows, labelled: bool) -> list[Any | None]:
         """Texts or pairs, each with a number."""
         column = rows.finder.named("score") or rows.finder.named("label")
         texts = text_columns(rows.finder)
         column = column or rows.finder.known("score")
-        examples = []
-        for row, where in rows:
-            score = _score(row.cells.get(column), where, column) if column else None
-            both = texts.read(row, where)
-            if both is None:
-                rows.ledger.note(TEXTLESS)
-                continue
-            examples.append(Scored(*both, score, where))
-        return examples
+
+        def score(row: Row, where: Where) -> float | None:
+            return _score(row.cells.get(column), where, column) if column else None
+
+        return labelled_texts(rows, texts, score, Scored)
 
     def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
         """Constant scores, and scores outside the range of train."""

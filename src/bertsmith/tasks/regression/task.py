@@ -20,7 +20,7 @@ from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
 from bertsmith.tasks.regression.reading import READING, Scored
 from bertsmith.tasks.task import Prediction, Scorer, Values, conformal_limit
-from bertsmith.tasks.training import Targets, TaskOptions, TrainingItem, item_weights
+from bertsmith.tasks.training import Targets, TaskOptions
 
 
 class RegressionTraining(LabelTraining):
@@ -41,17 +41,10 @@ class RegressionTraining(LabelTraining):
         self.labels = ("score",)
 
     def target(self, example: Any) -> float:
-        """Its score, in deviations from the mean."""
         return float(example.score - self.mean) / self.deviation
 
-    def targets(self, items: Sequence[TrainingItem]) -> Targets:
-        """Numbers and weights (N,)."""
-        numbers = torch.tensor([item.target for item in items])
-        return {"numbers": numbers, "weights": item_weights(items)}
-
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
-        """Squared error."""
-        return ((outputs[:, 0] - targets["numbers"]).square() * targets["weights"]).sum()
+        return ((outputs[:, 0] - targets["labels"]).square() * targets["weights"]).sum()
 
     def soft_loss(
         self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
@@ -95,13 +88,11 @@ class RegressionTask(LabelTask):
     options = frozenset({"both_orders"})
 
     def fits(self, checkpoint: Checkpoint) -> bool:
-        """Is it a regression model by config.json, or has it a single output?"""
         problem = checkpoint.settings.get("problem_type")
         single = len(checkpoint.labels) == 1 and problem != "multi_label_classification"
         return super().fits(checkpoint) and (problem == "regression" or single)
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
-        """The output of the model."""
         limit = conformal_limit(bert)
         predictions = []
         for result in classify(bert, *texts_of(examples)):
@@ -113,7 +104,6 @@ class RegressionTask(LabelTask):
         return predictions
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
-        """Correlations and the mean squared error."""
         return number_scores([example.score for example in dataset.examples], values)
 
 

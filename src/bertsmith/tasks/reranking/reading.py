@@ -8,7 +8,7 @@ from bertsmith.data.columns import Finder
 from bertsmith.data.tables import Where, is_absent, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, shown
-from bertsmith.tasks.cells import TEXTLESS, TextColumns, column_texts
+from bertsmith.tasks.cells import TextColumns, column_texts
 from bertsmith.tasks.labelling import Cells, Choose
 from bertsmith.tasks.reading import Reading, Rows, TaskExample, TaskGuess
 
@@ -24,7 +24,6 @@ class Passages(TaskExample):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts that a model reads."""
         return (self.query, *self.passages)
 
     @property
@@ -37,7 +36,6 @@ class Graded(Choose):
     """A grade of a passage for a query."""
 
     def inputs(self, example: Any) -> Cells:
-        """A query and its first passage."""
         return {"query": example.query, "passage": example.passages[0]}
 
 
@@ -66,13 +64,12 @@ class RerankingReading(Reading):
         return None
 
     def examples(self, rows: Rows) -> list[Any]:
-        """An example for each query."""
         listed = rows.finder.peek("positive") is not None
-        return self._listed(rows) if listed else self._graded(rows)
+        return super().examples(rows) if listed else self._graded(rows)
 
-    def _listed(self, rows: Rows, graded: bool = True) -> list[Any]:
+    def read(self, rows: Rows, labelled: bool) -> list[Passages | None]:
         """A row for each query, with passages that are relevant and others."""
-        finder, examples = rows.finder, list[Any]()
+        finder, examples = rows.finder, list[Passages | None]()
         query = finder.needed("query")
         positives, negatives = finder.several("positive"), finder.several("negative")
         for row, where in rows:
@@ -81,13 +78,10 @@ class RerankingReading(Reading):
             if is_absent(row.cells.get(query)) or not near + far:
                 examples.append(None)
                 continue
-            grades = (1.0,) * len(near) + (0.0,) * len(far) if graded else None
+            grades = (1.0,) * len(near) + (0.0,) * len(far) if labelled else None
             asked = text_cell(row.cells[query], where, query)
             examples.append(Passages(asked, (*near, *far), grades, where))
-        if not graded:
-            return examples
-        rows.ledger.note(TEXTLESS, examples.count(None))
-        return [one for one in examples if one is not None]
+        return examples
 
     def _graded(self, rows: Rows) -> list[Any]:
         """A row for each passage; those of one query, wherever they are, are one example."""
@@ -98,23 +92,23 @@ class RerankingReading(Reading):
         for row, where in rows:
             texts = columns.read(row, where)
             if texts is None:
-                rows.ledger.note(TEXTLESS)
+                rows.ledger.note(self.textless)
                 continue
             value = row.cells.get(grade)
             number = parse_number(value)
             if number is None:
                 raise BertsmithError(f"{where}: {grade!r} is {shown(value)}, not a finite number")
             queries.setdefault(texts[0], []).append((str(texts[1]), max(0.0, number), where))
-        return [
-            Passages(text, tuple(t for t, _, _ in some), tuple(g for _, g, _ in some), some[0][2])
-            for text, some in queries.items()
-        ]
+        examples = []
+        for text, graded in queries.items():
+            passages, grades, places = zip(*graded, strict=True)
+            examples.append(Passages(text, passages, grades, places[0]))
+        return examples
 
     def inputs(self, rows: Rows) -> list[Any | None]:
-        """The query of each row with its passage, or with all its passages."""
         finder = rows.finder
         if finder.peek("positive") is not None:
-            return self._listed(rows, graded=False)
+            return self.read(rows, False)
         columns = TextColumns(finder.needed("query"), finder.needed("passage"))
         examples: list[Any | None] = []
         for row, where in rows:
@@ -123,7 +117,6 @@ class RerankingReading(Reading):
         return examples
 
     def units(self, example: Any) -> list[tuple[str, ...]]:
-        """The query is read with each passage."""
         return [(example.query, passage) for passage in example.passages]
 
     def kept_apart(self, examples: Any) -> tuple[str, list[list[str]]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import islice
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -20,28 +20,8 @@ from bertsmith.infer.texts import listed_strings
 from bertsmith.metrics.ranking import ndcg, reciprocal_rank
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reranking.reading import READING, Passages
-from bertsmith.tasks.task import (
-    Display,
-    DisplayText,
-    Mark,
-    Prediction,
-    Scorer,
-    Task,
-    Values,
-    weighted_mean,
-)
-from bertsmith.tasks.training import (
-    Sample,
-    Targets,
-    TaskOptions,
-    Training,
-    TrainingItem,
-    best_in_grid,
-    grid_cells,
-    item_weights,
-    label_config,
-    soft_grid_loss,
-)
+from bertsmith.tasks.task import Display, DisplayText, Mark, Prediction, Scorer, Task, weighted_mean
+from bertsmith.tasks.training import GridTraining, Sample, Targets, TaskOptions, TrainingItem
 from bertsmith.tasks.use import Askable, Call, PairScores, RequestBody, TaskResult, form
 
 LOSSES = ("listwise", "pairwise", "pointwise")
@@ -83,11 +63,8 @@ def rank(
     return [RankedPassage(place, scores[place], passages[place]) for place in order[:top]]
 
 
-# ------------------------------------------------------------------ learning
-
-
-class RerankingTraining(Training):
-    """The score of a passage is that of its best window; losses compare the passages of a query.
+class RerankingTraining(GridTraining):
+    """Losses compare the scores of the passages of a query.
 
     listwise: the cross entropy of all scores with the share of each grade (ListNet). pairwise: the
     better of two passages is to have the higher score (RankNet). pointwise: the probability of each
@@ -95,29 +72,25 @@ class RerankingTraining(Training):
     """
 
     head = "classify"
-    exact = True
 
     def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
         super().__init__(dataset, options)
-        self.kind = options.loss or LOSSES[0]
+        self.kind, self.labels = options.loss or LOSSES[0], ("relevance",)
         grades = [grade for one in dataset.gold() for grade in one.grades]
         self.highest = max(grades, default=0.0)
         if self.highest <= 0:
-            raise BertsmithError(
-                f"{dataset.path}: no passage has a grade above 0: nothing to learn"
-            )
+            why = "no passage has a grade above 0: nothing to learn"
+            raise BertsmithError(f"{dataset.path}: {why}")
 
     def config_changes(self) -> dict[str, Any]:
-        """One output, and how sentence-transformers reads it."""
-        changes = label_config(("relevance",), None)
-        return {**changes, "ranks_passages": True, "sentence_transformers": CROSS_ENCODER}
+        more = {"ranks_passages": True, "sentence_transformers": CROSS_ENCODER}
+        return {**super().config_changes(), **more}
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
-        """One item for each query, with all its passages."""
         completed = with_others(examples)
         count = sum(a is not b for a, b in zip(completed, examples, strict=True))
         bert.ledger.note(f"queries without a negative, which got {DRAWN} of other queries", count)
-        windower, samples = self.windower(bert), list[Sample]()
+        windower, samples = bert.windower(), list[Sample]()
         for number, example in enumerate(completed):
             if self.kind != "pointwise" and len(set(example.grades or ())) < 2:
                 continue  # nothing to compare
@@ -131,28 +104,16 @@ class RerankingTraining(Training):
         return samples
 
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
-        """The query and the passage of every window (N,), the grades (Q, width), weights (Q,).
-
-        Where a query has fewer passages than the widest one, its grades are -1.
-        """
-        width = max(len(item.target) for item in items)
-        grades = torch.full((len(items), width), -1.0)
+        """The grades (items, candidates), too: -1 where a query has no passage."""
+        targets = super().targets(items)
+        grades = torch.full(targets["grid"].shape, -1.0)
         for row, item in enumerate(items):
             grades[row, : len(item.target)] = torch.tensor(item.target) / self.highest
-        cells = grid_cells(items, width)
-        return {"cells": cells, "grades": grades, "weights": item_weights(items)}
+        return {**targets, "grades": grades}
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
-        """One of the three losses, a value for each query, times its weight."""
-        grades = targets["grades"]
-        scores = best_in_grid(outputs, targets["cells"], grades.shape)
-        return (RULES[self.kind](scores, grades) * targets["weights"]).sum()
-
-    def soft_loss(
-        self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
-    ) -> Tensor:
-        """The divergence from a teacher's scores of the same passages."""
-        return soft_grid_loss(outputs, targets, targets["grades"].shape, temperature)
+        loss = RULES[self.kind](self.best(outputs, targets), targets["grades"])
+        return (loss * targets["weights"]).sum()
 
 
 def _listwise(scores: Tensor, grades: Tensor) -> Tensor:
@@ -191,11 +152,8 @@ def with_others(examples: Sequence[Passages]) -> list[Passages]:
     return completed
 
 
-# ------------------------------------------------------------------ asking
-
-EXAMPLES = (
-    "The Analytical Engine was designed by Charles Babbage.\nA street in London.\nBees make honey."
-)
+EXAMPLES = "The Analytical Engine was designed by Charles Babbage.\n"
+EXAMPLES += "A street in London.\nBees make honey."
 
 
 class RankRequest(RequestBody):
@@ -218,9 +176,6 @@ class RankMethods(Askable):
         request = RankRequest.model_construct(query=query, passages=texts, top=most)
         ranking: list[RankedPassage] = self.ask(TASK, request) if texts else []
         return ranking
-
-
-# ------------------------------------------------------------------ the task
 
 
 class RerankingTask(Task):
@@ -248,42 +203,31 @@ class RerankingTask(Task):
         return single and "sentence_transformers" in bert.checkpoint.settings
 
     def call(self, bert: LoadedModel, request: RankRequest) -> Call:
-        """The query is read with each passage."""
         passages = request.passages
         queries = [request.query] * len(passages)
         return Call(rank, (request.query, passages, request.top), queries, passages)
 
     def pair_scores(self, bert: LoadedModel) -> PairScores:
-        """Its output."""
         return PairScores(pair_logits, "output of the reranker; higher is better", True, True)
 
-    # ---- learning and predicting
-
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
-        """The predicted scores as grades."""
         return replace(example, grades=tuple(prediction.value))
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The score of every passage; of a single one, a number."""
         flat = [(one.query, passage) for one in examples for passage in one.passages]
         logits = pair_logits(bert, *map(list, zip(*flat, strict=True)))
-        scores: list[float] = torch.tensor(logits).sigmoid().tolist()
-        predictions = []
-        cuts = accumulate((len(one.passages) for one in examples), initial=0)
-        for first, last in pairwise(cuts):
-            own = scores[first:last]
+        scores, predictions = iter(torch.tensor(logits).sigmoid().tolist()), []
+        for example in examples:
+            own = list(islice(scores, len(example.passages)))
             output = {"score": own[0]} if len(own) == 1 else {"scores": own}
             predictions.append(Prediction(tuple(own), max(own), output))
         return predictions
 
-    # ---- scoring and showing
-
     def correctness(self, example: Any, value: Any) -> float:
-        """The nDCG of one query."""
         return ndcg(*ranking(example, value), 10)
 
-    def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
-        """Means over queries."""
+    def score(self, dataset: Dataset[Any], values: Any, bert: LoadedModel | None) -> Scorer:
         pairs = list(zip(dataset.examples, values, strict=True))
         gains = np.array([self.correctness(*pair) for pair in pairs])
         firsts = np.array([reciprocal_rank(*ranking(*pair)) for pair in pairs])
@@ -293,13 +237,11 @@ class RerankingTask(Task):
         }
 
     def notes(self, bert: LoadedModel, dataset: Dataset[Any]) -> list[str]:
-        """Rankings of few passages are easy."""
         usual = sorted(len(one.passages) for one in dataset.examples)[len(dataset) // 2]
         easy = f"half of the queries have at most {usual} passages to rank, which is easy"
         return [easy] if usual < 10 else []
 
     def display(self, example: Any, prediction: Prediction) -> Display:
-        """The query, and its passages in the order of their scores, the relevant ones marked."""
         passages = [DisplayText(example.query, title=True)]
         for name in ranking(example, prediction.value)[0]:
             text, grade = example.passages[int(name)], example.grades[int(name)]
@@ -309,15 +251,11 @@ class RerankingTask(Task):
         return Display(tuple(passages))
 
     def spoken(self, value: Any) -> str:
-        """The numbers, three digits each."""
         return ", ".join(f"{one:.3g}" for one in value or ())
 
 
 def ranking(example: Passages, value: Sequence[float]) -> tuple[list[str], dict[str, float]]:
-    """The numbers of passages in the order of their scores, and the grade of each.
-
-    Of passages with equal scores, the worse comes first: ties do not help.
-    """
+    """The passages' numbers by falling score (for ties, the worse first), and their grades."""
     grades = example.grades or ()
     order = sorted(range(len(value)), key=lambda place: (-value[place], grades[place]))
     return [str(place) for place in order], {str(n): grade for n, grade in enumerate(grades)}

@@ -8,14 +8,7 @@ from bertsmith.data.columns import Finder
 from bertsmith.data.tables import Where, is_absent, list_cell, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number
-from bertsmith.tasks.cells import (
-    SCORE,
-    TEXTLESS,
-    TEXTS,
-    TextColumns,
-    column_texts,
-    text_columns,
-)
+from bertsmith.tasks.cells import SCORE, TEXTS, TextColumns, column_texts, text_columns
 from bertsmith.tasks.reading import Rows, TaskExample, TaskGuess
 from bertsmith.tasks.regression.reading import ScoreReading
 
@@ -57,28 +50,27 @@ class SimilarityReading(ScoreReading):
     )
 
     def suits(self, finder: Finder) -> TaskGuess | None:
-        """Tables of anchors and positives."""
         chosen = finder.given.keys() & {"anchor", "positive"}
         if chosen or {"anchor", "positive"} <= finder.by_plain.keys():
             return TaskGuess(0.7, "it has texts that belong together")
         return None
 
-    def examples(self, rows: Rows) -> list[Any]:
+    def read(self, rows: Rows, labelled: bool) -> list[Any | None]:
         """Texts that belong together, and perhaps some that do not; or pairs with scores."""
         finder = rows.finder
         positive, score = finder.peek("positive"), finder.peek("score")
         if positive is None and score is not None:
-            return super().examples(rows)
+            return super().read(rows, labelled)
         anchor, positives = finder.needed("anchor"), finder.several("positive")
         if not positives:
             finder.needed("positive")  # says what is missing
         negatives, taught = finder.several("negative"), finder.known("scores")
-        examples = []
+        examples = list[Any]()
         for row, where in rows:
             near = column_texts(row, positives, where)
             far = column_texts(row, negatives, where)
             if is_absent(row.cells.get(anchor)) or not near:
-                rows.ledger.note(TEXTLESS)
+                examples.append(None)
                 continue
             query = text_cell(row.cells[anchor], where, anchor)
             scores = scores_cell(row.cells.get(taught), where, len(near + far)) if taught else ()
@@ -94,7 +86,6 @@ class SimilarityReading(ScoreReading):
         return text_columns(finder)
 
     def units(self, example: Any) -> list[tuple[str, ...]]:
-        """Every text is embedded alone."""
         return [(text,) for text in example.texts]
 
 

@@ -3,9 +3,9 @@
 import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import product
+from itertools import accumulate, product
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from bertsmith.tasks.embedding import Embed, embed
 from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.regression.reading import Scored
 from bertsmith.tasks.similarity.reading import READING, Related
-from bertsmith.tasks.task import Prediction, Scorer, Task, Values, Weights, weighted_mean
+from bertsmith.tasks.task import Prediction, Scorer, Task, Values, weighted_mean
 from bertsmith.tasks.training import (
     Sample,
     Targets,
@@ -53,27 +53,23 @@ class VectorTraining(Training):
         return {"matryoshka_dimensions": self.widths} if self.widths else {}
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
-        """An item with the texts of each example."""
         self.sentence = bert.sentence
         if self.widths and self.widths[-1] >= bert.vector_width:
             raise BertsmithError(
                 f"matryoshka: {self.widths[-1]} is not less than the width of the vectors, "
                 f"{bert.vector_width}"
             )
-        first, others = self.prompts()
         windower = bert.windower(overlap=0, limit=bert.sentence.max_length)
         samples: list[Sample] = []
         for example in examples:
-            prompts = [first, *[others] * (len(example.texts) - 1)]
-            pairs = zip(example.texts, prompts, strict=True)
-            texts = [bert.sentence.prepared(*pair) for pair in pairs]
+            first, others = bert.sentence.prompt, bert.sentence.prompt
+            if isinstance(example, Related):  # the anchor is a query, the others are documents
+                first, others = bert.sentence.search_prompts
+            texts = [bert.sentence.prepared(example.texts[0], first)]
+            texts += [bert.sentence.prepared(text, others) for text in example.texts[1:]]
             windows = tuple(bert.windows(texts, how=windower))
             samples.append((TrainingItem(windows, self.target(example)),))
         return samples
-
-    def prompts(self) -> tuple[str, str]:
-        """What is put before the first text of an example, and before the others."""
-        return self.sentence.prompt, self.sentence.prompt
 
     def target(self, example: Any) -> Any:
         """What is learned about an example's texts."""
@@ -85,16 +81,13 @@ class VectorTraining(Training):
 
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
         """The text and the length of every window (N,), and each item's first text."""
-        owners, sizes, firsts, before = [], [], [], 0
-        for item in items:
-            firsts.append(before)
-            owners += [before + window.number for window in item.windows]
-            sizes += [float(len(window.ids)) for window in item.windows]
-            before += item.windows[-1].number + 1
+        *firsts, count = accumulate((one.windows[-1].number + 1 for one in items), initial=0)
+        pairs = zip(firsts, items, strict=True)
+        windows = [(first, window) for first, item in pairs for window in item.windows]
         return {
-            "owners": torch.tensor(owners),
-            "sizes": torch.tensor(sizes),
-            "texts": torch.empty(before),  # as many elements as there are texts
+            "owners": torch.tensor([first + window.number for first, window in windows]),
+            "sizes": torch.tensor([float(len(window.ids)) for _, window in windows]),
+            "texts": torch.empty(count),  # as many elements as there are texts
             "first": torch.tensor(firsts),
             "weights": item_weights(items),
         }
@@ -123,22 +116,7 @@ class VectorTraining(Training):
         raise NotImplementedError
 
 
-class ContrastiveTarget(NamedTuple):
-    """The anchor of an item, its positives and its negatives."""
-
-    keys: tuple[int, ...]  # of every text; equal texts have equal keys
-    positives: int
-
-
-class AnchorTraining(VectorTraining):
-    """Anchors with positives and negatives: anchors are queries, the others are documents."""
-
-    def prompts(self) -> tuple[str, str]:
-        """The prompts of queries and of documents."""
-        return self.sentence.search_prompts
-
-
-class ContrastiveTraining(AnchorTraining):
+class ContrastiveTraining(VectorTraining):
     """Each anchor is to find its positives among all positives and negatives of a step.
 
     Texts that are known to belong to an anchor are not its negatives: other positives of the same
@@ -155,14 +133,14 @@ class ContrastiveTraining(AnchorTraining):
             texts = (example.anchor, *example.positives)
             self.belongs[hash_of(example.anchor)].update(map(hash_of, texts))
 
-    def target(self, example: Related) -> ContrastiveTarget:
-        """Which of its texts belong together, and what they are."""
-        keys = tuple(hash_of(text) for text in example.texts)
-        return ContrastiveTarget(keys, len(example.positives))
+    def target(self, example: Related) -> tuple[tuple[int, ...], int]:
+        """Keys of its texts, which equal texts share, and how many are positives."""
+        return tuple(map(hash_of, example.texts)), len(example.positives)
 
     def keys(self, sample: Sample) -> set[int]:
         """The anchor and its positives: two samples with an equal text are not put in a batch."""
-        return {key for item in sample for key in item.target.keys[: 1 + item.target.positives]}
+        targets = (item.target for item in sample)
+        return {key for keys, positives in targets for key in keys[: 1 + positives]}
 
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
         """Positives, then negatives as candidates (C,); the item of each positive (P,).
@@ -184,9 +162,9 @@ class ContrastiveTraining(AnchorTraining):
             columns[key].append(column)
         known = torch.zeros(len(items), len(near) + len(far), dtype=torch.bool)
         for number, item in enumerate(items):
-            own = self.belongs[item.target.keys[0]]
+            own = self.belongs[item.target[0][0]]
             known[number, [column for key in own for column in columns[key]]] = True
-        shares = torch.tensor([item.weight / item.target.positives for item in items])
+        shares = torch.tensor([item.weight / item.target[1] for item in items])
         owner = torch.tensor(owners)
         candidates = {"candidates": torch.tensor(near + far), "owner": owner, "known": known}
         return {**targets, **candidates, "weights": shares[owner]}
@@ -225,7 +203,7 @@ def hash_of(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-class MarginTraining(AnchorTraining):
+class MarginTraining(VectorTraining):
     """Differences between the scores of positives and negatives are to be those of a teacher.
 
     This is margin MSE (Hofstätter et al. 2020). A score is a cosine over the temperature, which
@@ -267,7 +245,6 @@ class MarginTraining(AnchorTraining):
         return {**targets, **learned, "weights": torch.tensor(weights)}
 
     def vector_loss(self, vectors: Tensor, targets: Targets) -> Tensor:
-        """Squared error of the margins."""
         anchors, near, far = vectors[targets["triples"]].unbind(1)
         margins = (anchors * (near - far)).sum(-1) / self.options.temperature
         return ((margins - targets["margins"]).square() * targets["weights"]).sum()
@@ -286,15 +263,12 @@ class CosineTraining(VectorTraining):
             raise BertsmithError(f"{dataset.path}: similarity needs two texts in every row")
 
     def target(self, example: Any) -> float:
-        """The score from 0 to 1."""
         return float(example.score - self.low) / (self.high - self.low)
 
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
-        """The scores (N,), too."""
         return {**super().targets(items), "scores": torch.tensor([one.target for one in items])}
 
     def vector_loss(self, vectors: Tensor, targets: Targets) -> Tensor:
-        """Squared error of cosines."""
         cosines = (vectors[targets["first"]] * vectors[targets["first"] + 1]).sum(-1)
         return ((cosines - targets["scores"]).square() * targets["weights"]).sum()
 
@@ -315,14 +289,10 @@ class SimilarityTask(Embed, Task):
     baseline = "vectors"
 
     def fits(self, checkpoint: Checkpoint) -> bool:
-        """Every encoder makes vectors."""
         return True
 
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> VectorTraining:
-        """Cosines for pairs with scores; for texts that belong together, contrastive.
-
-        Where a teacher has scored the first row, the margins between its scores are learned.
-        """
+        """Cosines for pairs with scores; margins if a teacher has scored rows; else contrastive."""
         first = dataset.examples[0]
         if not isinstance(first, Related):
             if options.loss:
@@ -335,7 +305,6 @@ class SimilarityTask(Embed, Task):
         return (MarginTraining if loss == "margin" else ContrastiveTraining)(dataset, options)
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
-        """The cosine of the two texts of each example."""
         if any(len(example.texts) < 2 for example in examples):
             raise no_task_head(bert)
         unique = list(dict.fromkeys(text for example in examples for text in example.texts))
@@ -352,26 +321,19 @@ class SimilarityTask(Embed, Task):
         return super().scores(dataset) or isinstance(dataset.examples[0], Scored)
 
     def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
-        """Ranks of partners, or correlations with scores."""
         if isinstance(dataset.examples[0], Related):
             return "accuracy_at_1", "mean_reciprocal_rank"
         return "spearman", "pearson"
 
     def label_of(self, example: Any) -> Any:
-        """Its score; 1 for texts that belong together."""
         return 1.0 if isinstance(example, Related) else example.score
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
         """Correlations of cosines and scores; or how high each text ranks its partner."""
         if not isinstance(dataset.examples[0], Related):
             correlations = number_scores([one.score for one in dataset.examples], values)
-
-            def numbers(weights: Weights | None) -> dict[str, float]:
-                scores = correlations(weights)
-                del scores["mean_squared_error"]  # a cosine has another unit than the file's scores
-                return scores
-
-            return numbers
+            error = "mean_squared_error"  # a cosine has another unit than the file's scores
+            return lambda weights: {n: s for n, s in correlations(weights).items() if n != error}
         if bert is None:
             raise BertsmithError("retrieval ranks need the model, not only its predictions")
         ranks = partner_ranks(bert, dataset.examples)
@@ -392,8 +354,8 @@ def partner_ranks(bert: LoadedModel, examples: Sequence[Related]) -> Any:
     place = {text: number for number, text in enumerate(partners)}
     known: defaultdict[str, set[int]] = defaultdict(set)
     for one in examples:
-        known[one.anchor].update(place[text] for text in one.positives)
-        known[one.anchor].update([place[one.anchor]] if one.anchor in place else [])
+        texts = (one.anchor, *one.positives)
+        known[one.anchor].update(place[text] for text in texts if text in place)
     others = embed(bert, partners, normalise=True, prompt=document)
     ranks: list[int] = []
     for start in range(0, len(examples), AT_ONCE):

@@ -10,7 +10,7 @@ from bertsmith.data.columns import Finder
 from bertsmith.data.tables import Row, Where, is_absent, list_cell, sample, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole
-from bertsmith.tasks.cells import TEXT, TEXTLESS, TextReading
+from bertsmith.tasks.cells import TEXT, TextReading
 from bertsmith.tasks.labelling import MarkSpans
 from bertsmith.tasks.reading import OneText, Rows, TaskExample, TaskGuess
 from bertsmith.tasks.tagging.examples import CharacterSpan, joined, read_spans
@@ -26,12 +26,10 @@ class Spanned(OneText):
 
     @property
     def labelled(self) -> bool:
-        """Is it annotated?"""
         return self.spans is not None
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The labels of its spans."""
         return tuple(label for _, _, label in self.spans or ())
 
 
@@ -62,16 +60,16 @@ class SpansReading(TextReading):
             return TaskGuess(1.01, f"it has {what} with spans{how}")
         return None
 
-    def examples(self, rows: Rows) -> list[Any]:
+    def read(self, rows: Rows, labelled: bool) -> list[Spanned | None]:
         """Texts with spans of characters, or words with spans of words."""
-        finder, examples = rows.finder, []
+        finder, examples = rows.finder, list[Spanned | None]()
         column = spans_column(finder)
         words = None if column else _word_spans(finder)
         place = finder.needed("tokens" if words else "text")
         column = finder.note("spans", column or words or finder.needed("spans"))
         for row, where in rows:
             if is_absent(row.cells.get(place)):
-                rows.ledger.note(TEXTLESS)
+                examples.append(None)
             elif words:
                 examples.append(_in_words(row, where, place, column))
             else:
@@ -81,19 +79,15 @@ class SpansReading(TextReading):
         return examples
 
     def inputs(self, rows: Rows) -> list[Any | None]:
-        """Texts, or words joined to texts."""
         if _word_spans(rows.finder) is None:
             return super().inputs(rows)
         place = rows.finder.needed("tokens")
         return [
-            None
-            if is_absent(row.cells.get(place))
-            else _in_words(row, rows.table.where(row), place, None)
-            for row in rows.table.rows
+            None if is_absent(row.cells.get(place)) else _in_words(row, where, place, None)
+            for row, where in rows
         ]
 
     def unlabelled(self, text: str, pair: str | None, where: Where) -> TaskExample:
-        """A text without spans."""
         return Spanned(text, None, where)
 
 
@@ -128,7 +122,6 @@ def _word_spans(finder: Finder) -> str | None:
 
 
 def _in_words(row: Row, where: Where, place: str, column: str | None) -> Spanned:
-    """Words joined to a text, and spans of words as spans of its characters."""
     cells = list_cell(row.cells[place], where, place)
     words = tuple(text_cell(word, where, place) for word in cells)
     text, offsets = joined(words)

@@ -76,9 +76,8 @@ WordRows = tuple[int, int, int]  # a word's number, and the rows of its first an
 
 def words_inside(window: Window, spelled: Sequence[Word]) -> list[WordRows]:
     """The words that are complete in a window."""
-    shift = window.first - window.tokens.start
     return [
-        (number, word.first + shift, word.last + shift)
+        (number, window.row(word.first), window.row(word.last))
         for number, word in enumerate(spelled)
         if word.first in window.tokens and word.last in window.tokens
     ]
@@ -126,15 +125,11 @@ class SpansTraining(Training):
         if not self.labels:
             raise BertsmithError(f"{dataset.path}: contains no spans to learn")
         # Words between spaces: tokenizers find at least as many, so there is room for more.
-        longest = max(
-            len(one.text[start:end].split())
-            for one in dataset.gold()
-            for start, end, _ in one.spans
-        )
+        marked = (one.text[start:end] for one in dataset.gold() for start, end, _ in one.spans)
+        longest = max(len(text.split()) for text in marked)
         self.width = min(MOST, max(LEAST, 2 * longest))
 
     def config_changes(self) -> dict[str, Any]:
-        """The types, the longest span, and names for all outputs."""
         names = [f"{what} {n}" for what in ("query", "key") for n in range(DEPTH)]
         names += [f"{what} {name}" for what in ("begin", "end") for name in self.labels]
         changes = label_config(names, None)
@@ -142,19 +137,16 @@ class SpansTraining(Training):
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """An item for each window: its words, and the spans that are whole in it."""
-        windower, samples = self.windower(bert), []
+        windower, samples = bert.windower(), list[Sample]()
         encoded = bert.encode([example.text for example in examples])
         for number, (example, encoding) in enumerate(zip(examples, encoded, strict=True)):
             spelled = words_of(example.text, encoding)
             gold = self.in_words(spelled, example.spans, bert.ledger)
-            items = []
-            for window in windower.single(number, encoding.ids):
-                own = words_inside(window, spelled)
-                if own:
-                    items.append(TrainingItem((window,), (own, self.marks(own, gold))))
-            if items:
-                samples.append(tuple(items))
-        return samples
+            windows = windower.single(number, encoding.ids)
+            pairs = ((window, words_inside(window, spelled)) for window in windows)
+            targets = ((window, (own, self.marks(own, gold))) for window, own in pairs if own)
+            samples.append(tuple(TrainingItem((w,), target) for w, target in targets))
+        return [sample for sample in samples if sample]
 
     def in_words(
         self, spelled: Sequence[Word], spans: Sequence[tuple[int, int, str]], ledger: Ledger
@@ -176,11 +168,8 @@ class SpansTraining(Training):
     def marks(self, own: Sequence[WordRows], gold: Sequence[Place]) -> list[Place]:
         """The spans in a window: the row of the first word, the width from 0, the type."""
         rows = {number: row for row, (number, _, _) in enumerate(own)}
-        return [
-            (rows[first], last - first, kind)
-            for first, last, kind in gold
-            if first in rows and last in rows
-        ]
+        inside = (one for one in gold if one[0] in rows and one[1] in rows)
+        return [(rows[first], last - first, kind) for first, last, kind in inside]
 
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
         """Rows and owners of words (M,), their spans as bits (M, types), windows' weights (N,)."""
@@ -206,11 +195,10 @@ class SpansTraining(Training):
     def padded(self, targets: Targets, sequences: int, tokens: int) -> Targets:
         """As many words as tokens; those that are added belong to the last filler."""
         words = len(targets["firsts"])
-        padded = {
-            name: zero_padded(rows, tokens) for name, rows in targets.items() if name != "weights"
-        }
+        size = dict.fromkeys(targets, tokens) | {"weights": sequences}
+        padded = {name: zero_padded(rows, size[name]) for name, rows in targets.items()}
         padded["owners"][words:] = sequences - 1
-        return {**padded, "weights": zero_padded(targets["weights"], sequences)}
+        return padded
 
     def scores(self, outputs: Tensor, targets: Targets) -> Tensor:
         """The scores of all spans of a batch (M, width, types)."""
@@ -246,27 +234,21 @@ def _over(scores: Tensor, targets: Targets) -> Tensor:
     return most + (start.scatter_add(0, owners, rest) + (-most).exp()).log()
 
 
-Found = list[tuple[int, int, int, float]]  # first word, last word, type and probability
-
-
 @EncoderTask
 def find_spans(bert: LoadedModel, texts: Sequence[str]) -> Steps[list[list[Entity]]]:
     """The labelled spans of every text, from the first to the last."""
     settings = bert.checkpoint.settings
     types, width = list(settings["span_types"]), int(settings["span_width"])
     encoded, windower = bert.encode(texts), bert.windower()
-    spelled = [words_of(text, one) for text, one in zip(texts, encoded, strict=True)]
-    windows = [
-        window for number, one in enumerate(encoded) for window in windower.single(number, one.ids)
-    ]
+    spelled = list(map(words_of, texts, encoded))
+    grouped = [windower.single(number, one.ids) for number, one in enumerate(encoded)]
+    windows = [window for group in grouped for window in group]
     results: list[list[Entity]] = [[] for _ in texts]
-    parts: dict[int, list[range]] = {}
-    for window in windows:
-        parts.setdefault(window.number, []).append(window.tokens)
     outputs = yield bert.head_pass("tag", windows, tokens=True)
     for window, rows in zip(windows, outputs, strict=True):
         number = window.number
-        text, own, others = texts[number], spelled[number], parts[number]
+        text, own = texts[number], spelled[number]
+        others = [other.tokens for other in grouped[number]]
         for first, last, kind, score in _above(rows, window, own, len(types), width):
             tokens = range(own[first].first, own[last].last + 1)
             if best_window(others, tokens, len(encoded[number])) == window.tokens:
@@ -279,8 +261,7 @@ def find_spans(bert: LoadedModel, texts: Sequence[str]) -> Steps[list[list[Entit
 
 def _above(
     outputs: Tensor, window: Window, spelled: Sequence[Word], types: int, width: int
-) -> Found:
-    """The spans of a window whose score is above 0."""
+) -> list[tuple[int, int, int, float]]:
     own = words_inside(window, spelled)
     if not own:
         return []
@@ -347,18 +328,15 @@ class SpansTask(EntityTask):
     Request, Answer, Methods = SpansRequest, list[list[Entity]], SpansMethods
 
     def call(self, bert: LoadedModel, request: SpansRequest) -> Call:
-        """Texts at once."""
         texts = listed(request.inputs)
         return Call(find_spans, (texts,), texts)
 
     # ---- learning and predicting
 
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
-        """The text with the predicted spans."""
         return Spanned(example.text, tuple(sorted(prediction.value)), example.where)
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
-        """The spans of every text."""
         predictions = []
         for entities in find_spans(bert, [example.text for example in examples]):
             value = tuple((one.start, one.end, one.label) for one in entities)

@@ -37,8 +37,11 @@ class Conll(FileLayout):
     endings = (".conll", ".conll03", ".iob", ".iob2", ".bio", ".ner", ".pos", ".tags")
 
     def fits_text(self, head: str, chosen: bool) -> bool:
-        """Groups of lines of one width; where tags are wanted, also a single sentence."""
-        if looks_like_conll(head):
+        """Groups of lines, mostly of one width; where tags are wanted, also a single sentence."""
+        lines = [line.removesuffix("\r") for line in head[:20_000].split("\n")]
+        widths = Counter(len(_cells(line)) for line in lines if line.strip() and line[0] != "#")
+        width, times = widths.most_common(1)[0] if widths else (0, 0)
+        if not all(map(str.strip, lines[:-1])) and 2 <= width <= 20 and times > widths.total() / 2:
             return True
         lines = [line.rstrip("\r") for line in head.split("\n")[:200] if line.strip()]
         return chosen and all(map(TAGGED_LINE.fullmatch, lines))
@@ -108,18 +111,8 @@ class ConllU(FileLayout):
 
 
 def _table(layout: FileLayout, stream: Stream, rows: list[Row], words: str, tags: str) -> Table:
-    """A portion of a file; `words` and `tags` are the columns that were read."""
     names, columns = ("tokens", "tags"), {"tokens": words, "tags": tags}
     return Table(stream.path, names, rows, layout=layout.name, columns=columns, share=stream.share)
-
-
-def looks_like_conll(text: str) -> bool:
-    """Do lines of mostly one width, in groups between blank lines, make this a CoNLL file?"""
-    lines = [line.removesuffix("\r") for line in text[:20_000].split("\n")]
-    widths = Counter(len(_cells(line)) for line in lines if line.strip() and line[0] != "#")
-    width, times = widths.most_common(1)[0] if widths else (0, 0)
-    grouped = any(not line.strip() for line in lines[:-1])
-    return grouped and 2 <= width <= 20 and times > 0.5 * widths.total()
 
 
 def _tagged_row(
@@ -136,7 +129,6 @@ def _tagged_row(
 
 
 def _conll_lines(path: Path, ledger: Ledger) -> Callable[[int, str], Line | None]:
-    """Reads one line that is not blank; None where it is no word."""
     width = 0
 
     def read(number: int, text: str) -> Line | None:
@@ -269,7 +261,6 @@ def _conllu_lines(path: Path) -> Callable[[int, str], Line | None]:
 def _placed(
     path: Path, lines: list[Line], ledger: Ledger
 ) -> tuple[list[Line], str, tuple[tuple[int, int], ...]]:
-    """The words of a sentence, its text, and where each word stands in it."""
     words: list[Line] = []
     spaces: list[bool] = []
     inside: list[bool] = []  # for the words of a multiword token: does a space follow?
@@ -295,7 +286,6 @@ def _placed(
 
 
 def _parts(path: Path, lines: list[Line], place: int) -> list[Line]:
-    """The words of the multiword token at a place: the lines after it that are in its range."""
     line = lines[place]
     first, last = (parse_whole(part) for part in (line.cells[0] + "-").split("-", 2)[:2])
     if first is None or last is None or first > last:

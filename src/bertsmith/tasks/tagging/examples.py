@@ -28,12 +28,10 @@ class Tagged(OneText):
 
     @property
     def gold(self) -> tuple[str, ...] | None:
-        """The tags."""
         return self.tags
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The tags."""
         return self.tags or ()
 
     def at(self, word: int) -> Where:
@@ -52,7 +50,6 @@ class Annotated(OneText):
 
     @property
     def gold(self) -> tuple[CharacterSpan, ...] | None:
-        """The spans."""
         return self.spans
 
     @property
@@ -67,18 +64,11 @@ def joined(
     words: tuple[str, ...], spaces: tuple[bool, ...] | None = None
 ) -> tuple[str, tuple[tuple[int, int], ...]]:
     """Words joined to a text, with a space after each (or where `spaces` is true), and offsets."""
-    parts: list[str] = []
-    offsets = []
-    place = 0
-    for number, word in enumerate(words):
-        offsets.append((place, place + len(word)))
-        space = number + 1 < len(words) and (spaces is None or spaces[number])
-        parts.append(word + " " * space)
-        place += len(parts[-1])
-    return "".join(parts), tuple(offsets)
-
-
-# ------------------------------------------------------------------ spans
+    text, offsets = "", []
+    for word, space in zip(words, spaces or (True,) * len(words), strict=True):
+        offsets.append((len(text), len(text) + len(word)))
+        text += word + " " * space
+    return text[: offsets[-1][1]] if offsets else "", tuple(offsets)
 
 
 def read_spans(
@@ -129,7 +119,6 @@ def tags_of_spans(
 
 
 def _span(value: Any, where: Where, column: str) -> CharacterSpan:
-    """Start, end and label, from a list or an object."""
     if isinstance(value, Mapping):
         start = value.get("start", value.get("start_offset"))
         end = value.get("end", value.get("end_offset"))

@@ -9,7 +9,7 @@ from typing import Any
 from bertsmith.data.columns import Finder, is_list
 from bertsmith.data.tables import Row, Table, Where, is_absent, list_cell, sample, text_cell
 from bertsmith.errors import BertsmithError, setting_name
-from bertsmith.tasks.cells import TEXT, TEXTLESS, TextReading, class_names, label_cell
+from bertsmith.tasks.cells import TEXT, TextReading, class_names, label_cell
 from bertsmith.tasks.labelling import MarkSpans
 from bertsmith.tasks.reading import Rows, TaskGuess
 from bertsmith.tasks.tagging.conll import Conll, ConllU
@@ -57,14 +57,12 @@ class TaggingReading(TextReading):
         return TaskGuess(0.95, "it has words and tags")
 
     def examples(self, rows: Rows) -> list[Any]:
-        """Texts with spans, or words with tags."""
         if column := spans_column(rows.finder):
             rows.scheme = "bio"
             return _annotated(rows, column)
         return _spelled(rows, _tagged(rows))
 
     def laid_out(self, rows: Rows) -> list[Any]:
-        """Sentences of CoNLL files."""
         examples = super().laid_out(rows)
         treebank = rows.table.layout == ConllU.name
         if treebank and all(tag == "_" for one in examples for tag in one.tags):
@@ -105,11 +103,9 @@ class TaggingReading(TextReading):
             if dataset.scheme is None:
                 continue
             entities = sum(len(chunks(one.tags or ())) for one in tagged)
-            broken = [
-                (one.at(word), reason)
-                for one in tagged
-                for word, reason in faults(one.tags or (), dataset.scheme)
-            ]
+            scheme = dataset.scheme
+            pairs = ((one, fault) for one in tagged for fault in faults(one.tags or (), scheme))
+            broken = [(one.at(word), reason) for one, (word, reason) in pairs]
             severity = "error" if len(broken) > BROKEN * entities else "warning"
             first = broken[0][1] if broken else ""
             what = f"tags that violate {dataset.scheme.upper()} (first: {first})"
@@ -126,23 +122,17 @@ def _spelled(rows: Rows, examples: list[Tagged]) -> list[Tagged]:
         return examples
     rows.scheme = "bio"
     rows.ledger.note("sentences converted from IOB1 to BIO", len(examples))
-    return [
-        one if one.tags is None else replace(one, tags=tuple(convert(one.tags, "bio")))
-        for one in examples
-    ]
-
-
-# ------------------------------------------------------------------ words with tags
+    tagged = ((one, one.tags and tuple(convert(one.tags, "bio"))) for one in examples)
+    return [replace(example, tags=tags) for example, tags in tagged]
 
 
 def _tagged(rows: Rows) -> list[Tagged]:
-    """Rows with a list of words and a list of tags."""
     words, tags = rows.finder.needed("tokens"), rows.finder.known("tags")
     classes = class_names(rows, tags)
     examples = []
     for row, where in rows:
         if is_absent(row.cells.get(words)):
-            rows.ledger.note(TEXTLESS)
+            rows.ledger.note(TaggingReading.textless)
             continue
         forms = _words_cell(row, where, words)
         if not forms:
@@ -169,12 +159,9 @@ def _tagged(rows: Rows) -> list[Tagged]:
 def _words_column(finder: Finder) -> str | None:
     """A column of lists of words, or of words between spaces where there is no column of texts."""
     text, column = finder.peek("text"), finder.peek("tokens")
-    lists = column is not None and any(
-        isinstance(v, list | tuple) for v in sample(finder.table, column, 20)
-    )
-    if column is None or (text not in (None, column) and not lists):
-        return None
-    return finder.needed("tokens")
+    values = sample(finder.table, column, 20) if column else []
+    lists = any(isinstance(value, list | tuple) for value in values)
+    return finder.needed("tokens") if column and (text in (None, column) or lists) else None
 
 
 def _words(table: Table, row: Row, column: str) -> Tagged | None:
@@ -192,17 +179,13 @@ def _words_cell(row: Row, where: Where, column: str) -> tuple[str, ...]:
     return tuple(text_cell(word, where, column) for word in plain_words)
 
 
-# ------------------------------------------------------------------ texts with spans
-
-
 def _annotated(rows: Rows, column: str) -> list[Annotated]:
-    """Texts whose entities are marked by characters."""
     rows.finder.note("spans", column)
     text = rows.finder.needed("text")
     examples = []
     for row, where in rows:
         if is_absent(row.cells.get(text)):
-            rows.ledger.note(TEXTLESS)
+            rows.ledger.note(TaggingReading.textless)
             continue
         content = text_cell(row.cells[text], where, text)
         if not content.strip():
@@ -224,11 +207,9 @@ def spans_column(finder: Finder) -> str | None:
 
 
 def _holds_spans(table: Table, name: str) -> bool:
-    """Does a column hold annotated spans: lists of (start, end, label) or of objects?"""
     values = [value for value in sample(table, name, 200) if value]
-    return bool(values) and all(
-        isinstance(value, list) and all(map(_is_span, value[:20])) for value in values
-    )
+    lists = all(isinstance(value, list) for value in values)
+    return bool(values) and lists and all(_is_span(one) for value in values for one in value[:20])
 
 
 def _is_span(value: Any) -> bool:

@@ -35,9 +35,8 @@ from bertsmith.tasks.training import (
     TrainingItem,
     class_loss,
     class_weights,
-    label_config,
+    distil_loss,
     sequence_starts,
-    soft_choice_loss,
     zero_padded,
 )
 from bertsmith.tasks.use import Askable, Call, RequestBody, Several, TaskResult, Texts, form, listed
@@ -79,10 +78,7 @@ def tag_words(bert: LoadedModel, texts: Sequence[str]) -> Steps[list[list[Entity
 def tag_given(
     bert: LoadedModel, texts: Sequence[str], given: Sequence[Sequence[tuple[int, int]]]
 ) -> Steps[list[list[Entity]]]:
-    """The label of every word that is given by where it begins and ends.
-
-    A word without tokens gets the label O, or the first label, with probability 0.
-    """
+    """The label of every word by its characters; without tokens O (or the first), with score 0."""
 
     def places(number: int, encoding: Encoding) -> Iterator[Place]:
         firsts = first_tokens(texts[number], encoding, given[number])
@@ -112,18 +108,17 @@ def first_tokens(
             if left >= end:
                 break
             if right > max(left, start):
-                touching = place if touching is None else touching
+                touching = place if touching is None or left >= start else touching
                 if left >= start:
-                    touching = place
                     break
-        while touching and _leads(text, encoding, touching - 1):
+        while touching and _is_space(text, encoding, touching - 1):
             touching -= 1
         firsts.append(touching)
     return firsts
 
 
-def _leads(text: str, encoding: Encoding, token: int) -> bool:
-    """Is a token only the space before the word of the next token?"""
+def _is_space(text: str, encoding: Encoding, token: int) -> bool:
+    """Return whether a token is only the space before the word of the next token."""
     bare = all(map(blank, text[slice(*encoding.offsets[token])]))
     return bare and encoding.words[token] == encoding.words[token + 1] is not None
 
@@ -131,7 +126,6 @@ def _leads(text: str, encoding: Encoding, token: int) -> bool:
 def _labelled(
     bert: LoadedModel, texts: Sequence[str], places: Callable[[int, Encoding], Iterable[Place]]
 ) -> Steps[list[list[Entity]]]:
-    """The label of every word, read where it is clearest."""
     encoded = bert.encode(texts)
     windower, labels = bert.windower(), bert.checkpoint.labels
     grouped = [windower.single(number, one.ids) for number, one in enumerate(encoded)]
@@ -144,13 +138,13 @@ def _labelled(
         best = clearest([window.tokens for window in group], len(encoding))
         row = []
         for token, start, end in places(number, encoding):
-            if token is None:
-                bert.ledger.note("words without tokens")
-                row.append(Entity(missing, text[start:end], start, end, 0.0))
-                continue
-            probabilities = scores_of_windows[best[token]][token - group[best[token]].tokens.start]
-            score, label = probabilities.max(0)
-            row.append(Entity(labels[int(label)], text[start:end], start, end, float(score)))
+            label, score = missing, 0.0
+            if token is not None:
+                at = best[token]
+                highest = scores_of_windows[at][token - group[at].tokens.start].max(0)
+                label, score = labels[int(highest.indices)], float(highest.values)
+            bert.ledger.note("words without tokens", int(token is None))
+            row.append(Entity(label, text[start:end], start, end, score))
         results.append(row)
     return results
 
@@ -158,10 +152,8 @@ def _labelled(
 @EncoderTask
 def tag(bert: LoadedModel, texts: Sequence[str]) -> Steps[list[list[Entity]]]:
     """The entities of every text; where labels have no B- and I-, every word and its label."""
-    spelled = spells_entities(bert.checkpoint.labels)
     labelled = yield from tag_words.steps(bert, texts)
-    rows = zip(texts, labelled, strict=True)
-    return [entities(text, row) if spelled else row for text, row in rows]
+    return list(map(entities, texts, labelled)) if names_entities(bert) else labelled
 
 
 def entities(text: str, labelled: Sequence[Entity]) -> list[Entity]:
@@ -176,9 +168,9 @@ def entities(text: str, labelled: Sequence[Entity]) -> list[Entity]:
     return results
 
 
-def spells_entities(labels: Iterable[str]) -> bool:
-    """Are labels tags of entities, such as B-PER, and not classes of words, such as NOUN?"""
-    return any(label[:2] in ("B-", "I-", "S-", "U-") for label in labels)
+def names_entities(bert: LoadedModel) -> bool:
+    """Return whether labels are tags of entities, such as B-PER, not classes of words (NOUN)."""
+    return any(label[:2] in ("B-", "I-", "S-", "U-") for label in bert.checkpoint.labels)
 
 
 def in_words(examples: Iterable[Any], encoded: Sequence[Encoding], ledger: Ledger) -> list[Tagged]:
@@ -210,13 +202,8 @@ class TaggingTraining(Training):
         seen = (tag for example in dataset.gold() for tag in example.label_names)
         self.weights = class_weights(options.class_weights, self.labels, seen)
 
-    def config_changes(self) -> dict[str, Any]:
-        """The names of the tags."""
-        return label_config(self.labels, None)
-
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
-        """An item for each window that has words to learn."""
-        windower, samples = self.windower(bert), []
+        windower, samples = bert.windower(), []
         encoded = bert.encode([example.text for example in examples])
         tagged = in_words(examples, encoded, bert.ledger)
         seen = (tag for example in tagged for tag in example.tags or ())
@@ -230,27 +217,22 @@ class TaggingTraining(Training):
             for token, tag in zip(firsts, example.tags or (), strict=True):
                 if token is not None:
                     window = group[best[token]]
-                    row = window.first + token - window.tokens.start
-                    marks[best[token]].append((row, self.index[tag]))
-            items = [
-                TrainingItem((window,), own, sum(self.weights[label] for _, label in own))
-                for window, own in zip(group, marks, strict=True)
-                if own
-            ]
-            if items:
-                samples.append(tuple(items))
-        return samples
+                    marks[best[token]].append((window.row(token), self.index[tag]))
+            samples.append(
+                tuple(
+                    TrainingItem((window,), own, sum(self.weights[label] for _, label in own))
+                    for window, own in zip(group, marks, strict=True)
+                    if own
+                )
+            )
+        return [sample for sample in samples if sample]
 
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
         """The rows of words in the batch, their tags and weights, each (words,)."""
-        starts = sequence_starts(items)
-        marks = [
-            (start + row, label)
-            for start, item in zip(starts, items, strict=True)
-            for row, label in item.target
-        ]
+        pairs = zip(sequence_starts(items), items, strict=True)
+        marks = [(start + row, label) for start, item in pairs for row, label in item.target]
         rows, labels = (torch.tensor(one) for one in zip(*marks, strict=True))
-        return {"rows": rows, "classes": labels, "weights": torch.tensor(self.weights)[labels]}
+        return {"rows": rows, "labels": labels, "weights": torch.tensor(self.weights)[labels]}
 
     def padded(self, targets: Targets, sequences: int, tokens: int) -> Targets:
         """As many words as tokens; those that are added have no weight, and a row each."""
@@ -264,7 +246,7 @@ class TaggingTraining(Training):
         """Cross entropy of every word, times the weight of its tag."""
         focal, smoothing = self.options.focal, self.options.smoothing
         logits = outputs[targets["rows"]]
-        loss = class_loss(logits, targets["classes"], focal=focal, smoothing=smoothing)
+        loss = class_loss(logits, targets["labels"], focal=focal, smoothing=smoothing)
         return (loss * targets["weights"]).sum()
 
     def soft_loss(
@@ -273,7 +255,7 @@ class TaggingTraining(Training):
         """Cross entropy of every word with the teacher's probabilities."""
         rows = targets["rows"]
         of_words = {**targets, "teacher": targets["teacher"][rows]}
-        return soft_choice_loss(outputs[rows], of_words, temperature)
+        return distil_loss(outputs[rows], of_words, temperature)
 
 
 # ------------------------------------------------------------------ asking
@@ -321,11 +303,9 @@ class EntityTask(Task):
         return span_scores(*_both_spans(dataset, values))
 
     def per_class(self, dataset: Dataset[Any], values: Values) -> dict[str, Score]:
-        """Every type of entity."""
         return type_scores(*_both_spans(dataset, values))[1]
 
     def display(self, example: Any, prediction: Prediction) -> Display:
-        """The text with its labelled and predicted spans."""
         labelled, predicted = spans_of(example), spans_of(example, prediction.value)
         marks = []
         for span in sorted(labelled | predicted):
@@ -335,9 +315,8 @@ class EntityTask(Task):
 
     def spoken(self, value: Any) -> str:
         """Tags as they are; of spans, first and last character and label."""
-        return " ".join(
-            one if isinstance(one, str) else "{}-{} {}".format(*one) for one in value or ()
-        )
+        parts = value or ()
+        return " ".join(p if isinstance(p, str) else f"{p[0]}-{p[1]} {p[2]}" for p in parts)
 
 
 class TaggingTask(EntityTask):
@@ -360,12 +339,10 @@ class TaggingTask(EntityTask):
     Request, Answer, Methods = TagRequest, list[list[Entity]], TagMethods
 
     def call(self, bert: LoadedModel, request: TagRequest) -> Call:
-        """Entities, or words."""
         texts = listed(request.inputs)
         return Call(tag_words if request.words else tag, (texts,), texts)
 
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
-        """The same words with the predicted tags, or the text with the predicted spans."""
         name = "spans" if isinstance(example, Annotated) else "tags"
         return replace(example, **{name: tuple(prediction.value)})
 
@@ -373,19 +350,14 @@ class TaggingTask(EntityTask):
         """Of plain texts, the words that the model finds in them."""
         if isinstance(examples[0], self.carriers):
             return super().labelled_by(bert, examples)
-        return [
-            Tagged(
-                one.text,
-                tuple(word.text for word in row),
-                tuple((word.start, word.end) for word in row),
-                tuple(word.label for word in row),
-                one.where,
-            )
-            for one, row in zip(examples, tag_words(bert, [e.text for e in examples]), strict=True)
-        ]
+        examples_of_words = []
+        for example, row in zip(examples, tag_words(bert, [e.text for e in examples]), strict=True):
+            offsets = tuple((word.start, word.end) for word in row)
+            words, tags = tuple(word.text for word in row), tuple(word.label for word in row)
+            examples_of_words.append(Tagged(example.text, words, offsets, tags, example.where))
+        return examples_of_words
 
     def scheme(self, labels: Sequence[str]) -> str | None:
-        """BIO, where a label begins with B- or I-."""
         return "bio" if any(name[:2] in ("B-", "I-") for name in labels) else None
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
@@ -395,14 +367,13 @@ class TaggingTask(EntityTask):
             rows = tag_given(bert, texts, [example.offsets for example in examples])
         else:
             rows = tag_words(bert, texts)
-        spelled = spells_entities(bert.checkpoint.labels)
-        predictions = []
+        predictions, entity_tags = [], names_entities(bert)
         for example, row in zip(examples, rows, strict=True):
             tags = tuple(word.label for word in row)
             confidence = min((word.score for word in row), default=1.0)
             output: dict[str, Any] = {"words": [word.text for word in row], "tags": list(tags)}
             joined = entities(example.text, row)
-            if spelled:
+            if entity_tags:
                 output["entities"] = [asdict(one) for one in joined]
             value: Any = tags
             if isinstance(example, Annotated):
@@ -410,41 +381,34 @@ class TaggingTask(EntityTask):
             predictions.append(Prediction(value, confidence, output))
         return predictions
 
-    def explain(
-        self, bert: LoadedModel, example: Any, prediction: Prediction, steps: int = 32
-    ) -> Rows:
-        """Every entity (or word) with the words that contributed to its tags.
-
-        They are read in the window in which the first word of the entity has most context.
-        """
+    def explain(self, bert: LoadedModel, example: Any, prediction: Prediction) -> Rows:
+        """Every entity (or word) with the words that contributed, in its clearest window."""
         explanation = Explanation(bert, [example.text])
         encoding, windows = explanation.encodings[0], explanation.windows
         best = clearest([window.tokens for window in windows], len(encoding))
         rows = []
         for entity, tags in _explained(bert, example, prediction, encoding):
             window = windows[best[tags[0][0]]]
-            shift = window.first - window.tokens.start
-            outputs = [(token + shift, label) for token, label in tags if token in window.tokens]
+            inside = (one for one in tags if one[0] in window.tokens)
+            outputs = [(window.row(token), label) for token, label in inside]
             explanation.totals = [[0.0] * len(encoding)]
-            explanation.add(window, "tag", outputs, steps)
+            explanation.add(window, "tag", outputs)
             rows.append({**entity, "words": explanation.words([window])})
         return rows
 
     def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
-        """Entity F1 for entity tags, else accuracy; annotated spans have no tags."""
         if isinstance(dataset.examples[0], Annotated):
             return ("f1", "precision", "recall")
         return ("f1", "precision", "recall", "accuracy") if dataset.scheme else ("accuracy",)
 
     def label_of(self, example: Any) -> Any:
-        """Its tags, or its annotated spans."""
         return example.spans if isinstance(example, Annotated) else example.tags
 
     def correctness(self, example: Any, value: Any) -> float:
         """The fraction of words with the correct tag; of annotated texts, that of spans."""
         if isinstance(example, Annotated):
             return super().correctness(example, value)
-        same = [one == other for one, other in zip(example.tags, value, strict=True)]
+        same = [label == tag for label, tag in zip(example.tags, value, strict=True)]
         return sum(same) / max(1, len(same))
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
@@ -452,12 +416,10 @@ class TaggingTask(EntityTask):
         if isinstance(dataset.examples[0], Annotated):
             return super().score(dataset, values, bert)
         # A file may have no entities: then the model's labels show whether they are entity tags.
-        known = () if bert is None else bert.checkpoint.labels
-        spelled = dataset.scheme is not None or spells_entities(known)
-        return tag_scores([example.tags for example in dataset.examples], values, spelled)
+        entity_tags = dataset.scheme is not None or (bert is not None and names_entities(bert))
+        return tag_scores([example.tags for example in dataset.examples], values, entity_tags)
 
     def per_class(self, dataset: Dataset[Any], values: Values) -> dict[str, Score]:
-        """Every type of entity, or every tag."""
         if isinstance(dataset.examples[0], Annotated):
             return super().per_class(dataset, values)
         gold = [example.tags for example in dataset.examples]
@@ -466,7 +428,6 @@ class TaggingTask(EntityTask):
         return per_label([tag for tags in gold for tag in tags], [tag for v in values for tag in v])
 
     def notes(self, bert: LoadedModel, dataset: Dataset[Any]) -> list[str]:
-        """How many annotated spans no prediction can match."""
         gold = [one for one in dataset.examples if isinstance(one, Annotated)]
         ledger = Ledger()
         in_words(gold, bert.encode([one.text for one in gold]), ledger)
@@ -477,7 +438,7 @@ class TaggingTask(EntityTask):
         """The sentence with its entities, or with the words whose tag is wrong."""
         if "entities" in prediction.output:
             return super().display(example, prediction)
-        tags = zip(example.offsets, self.label_of(example) or (), prediction.value, strict=True)
+        tags = zip(example.offsets, example.tags or (), prediction.value, strict=True)
         marks = [
             Mark(start, end, "wrong", f"{tag}, not {label}")
             for (start, end), label, tag in tags
@@ -487,7 +448,6 @@ class TaggingTask(EntityTask):
 
 
 def _text_with(marks: Sequence[Mark], example: Any, prediction: Prediction) -> Display:
-    """The text of an example with marks."""
     return Display((DisplayText(example.text, tuple(marks)),), confidence=prediction.confidence)
 
 
@@ -503,8 +463,7 @@ def spans_of(example: Any, value: Any = None) -> set[CharacterSpan]:
 
 def _both_spans(dataset: Dataset[Any], values: Values) -> tuple[list[Any], list[Any]]:
     """The spans of every example, labelled and predicted."""
-    pairs = zip(dataset.examples, values, strict=True)
-    return [spans_of(one) for one in dataset.examples], [spans_of(*pair) for pair in pairs]
+    return list(map(spans_of, dataset.examples)), list(map(spans_of, dataset.examples, values))
 
 
 def _explained(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal, overload
+from typing import Annotated, Any, Literal, TypedDict, Unpack, overload
 
 import torch
 from pydantic import Field
@@ -17,7 +17,7 @@ from bertsmith.checkpoint import Checkpoint
 from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
 from bertsmith.infer.run import InferencePass, Steps
-from bertsmith.infer.windows import Window
+from bertsmith.infer.windows import Window, mask_rows
 from bertsmith.model import Hidden, Model
 from bertsmith.tasks.classification.reading import READING
 from bertsmith.tasks.classifying import Classification, raw, vote
@@ -167,9 +167,7 @@ def _by_masks(
     def compute(
         model: Model, hidden: Hidden, batch: Batch, group: Sequence[Window]
     ) -> list[Tensor]:
-        starts = batch.layout.first.tolist()
-        rows = [start + row for start, one in zip(starts, group, strict=False) for row in one.masks]
-        picked = torch.tensor(rows, device=hidden.last.device)
+        picked = torch.tensor(mask_rows(group), device=hidden.last.device)
         logs = model.heads["masked_lm"](hidden, batch, picked).float().log_softmax(-1)
         means, first = [], 0
         for one in group:
@@ -227,28 +225,24 @@ class LabelRequest(RequestBody):
     several: bool = False
 
 
+class LabelOptions(TypedDict, total=False):
+    """The options of `choose_label`."""
+
+    way: str | None
+    template: str
+    several: bool
+
+
 class LabelMethods(Askable):
     """`choose_label`."""
 
     @overload
     def choose_label(
-        self,
-        texts: str,
-        labels: Labels,
-        *,
-        way: str | None = None,
-        template: str = TEMPLATE,
-        several: bool = False,
+        self, texts: str, labels: Labels, **options: Unpack[LabelOptions]
     ) -> Classification: ...
     @overload
     def choose_label(
-        self,
-        texts: Several,
-        labels: Labels,
-        *,
-        way: str | None = None,
-        template: str = TEMPLATE,
-        several: bool = False,
+        self, texts: Several, labels: Labels, **options: Unpack[LabelOptions]
     ) -> list[Classification]: ...
     def choose_label(
         self,
@@ -266,9 +260,9 @@ class LabelMethods(Askable):
         is the sentence that each label makes, at {label}. With `several`, a text may have several
         labels: each has a probability of its own ("entailment" only).
         """
-        given = dict(labels) if isinstance(labels, Mapping) else list(labels)
-        asked: dict[str, Any] = {"way": way, "template": template, "several": several}
-        return self.ask_each(TASK, texts, labels=given, **asked)
+        names = dict(labels) if isinstance(labels, Mapping) else list(labels)
+        options: dict[str, Any] = {"way": way, "template": template, "several": several}
+        return self.ask_each(TASK, texts, labels=names, **options)
 
 
 # ------------------------------------------------------------------ the task
@@ -295,28 +289,23 @@ class ZeroShotTask(Task):
         return not trained or _entailing(bert) is not None
 
     def call(self, bert: LoadedModel, request: LabelRequest) -> Call:
-        """Texts at once, each with all labels."""
         texts = listed(request.inputs)
         how = (request.way, request.template, request.several)
         return Call(choose_label, (texts, request.labels, *how), texts)
 
     def with_labels(self, labels: Sequence[str]) -> ZeroShotTask:
-        """The task for these labels."""
         task = copy(self)
         task.labels = labels
         return task
 
     def fits(self, checkpoint: Checkpoint) -> bool:
-        """No model is trained for it."""
         return False
 
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> Training:
-        """There is none."""
         labels = setting_name("labels", ["A", "B", "C"], "--labels A,B,C")
         raise BertsmithError(f"{self.name} needs no training: predict with {labels}")
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
-        """The likeliest label, with the scores of all."""
         texts = [" ".join(example.texts) for example in examples]
         return [
             Prediction(one.label, one.score, {"label": one.label, "scores": one.scores})
