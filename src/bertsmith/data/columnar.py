@@ -24,26 +24,25 @@ def parquet_tables(stream: Stream, size: int) -> Iterator[Table]:
     """The portions of a parquet file, with the class names that the `datasets` library stores."""
     path = stream.path
     pyarrow = import_package("pyarrow", f"{path}: reading parquet needs pyarrow")
-    from pyarrow import parquet
-
-    broken = (pyarrow.ArrowException, OSError, ValueError, OverflowError, RecursionError)
-    # Only a plain file can be read from any place: everything else is read whole.
-    source = path if is_regular(path) and path.stat().st_size else None
+    parquet = import_package("pyarrow.parquet", f"{path}: reading parquet needs pyarrow")
     try:
-        file = parquet.ParquetFile(source or pyarrow.BufferReader(_filled(stream)))
+        file = parquet.ParquetFile(_source(stream))
         batches = file.iter_batches(batch_size=min(size, FEW))
         yield from arrow_tables(path, file.schema_arrow, batches, file.metadata.num_rows, size)
-    except broken as error:
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError, RecursionError) as error:
         raise BertsmithError(
             f"{path}: not a parquet file that can be read ({one_line(error)[:120]})"
         ) from error
 
 
-def _filled(stream: Stream) -> bytes:
+def _source(stream: Stream) -> Path | io.BytesIO:
+    """The path of a plain file, which can be read at any position; else all of its content."""
+    if is_regular(stream.path) and stream.path.stat().st_size:
+        return stream.path
     content = stream.content()
     if not content:
         raise BertsmithError(f"{stream.name} is empty")
-    return content
+    return io.BytesIO(content)
 
 
 def arrow_tables(
@@ -54,11 +53,7 @@ def arrow_tables(
     check_names(path, names)
     classes = _classes((schema.metadata or {}).get(b"huggingface", b"{}"))
     table = Table(path, names, [], unit="row", classes=classes)
-    cells = (
-        values
-        for batch in batches
-        for values in zip(*(_values(batch.column(n)) for n in range(len(names))), strict=True)
-    )
+    cells = (row for batch in batches for row in zip(*map(_values, batch.columns), strict=True))
     rows = (Row(number, dict(zip(names, row, strict=True))) for number, row in enumerate(cells, 1))
     yield from table_portions(table, rows, size, lambda last: last.number / max(1, total))
 
@@ -69,19 +64,17 @@ def _values(column: Any) -> list[Any]:
 
     if pyarrow.types.is_temporal(column.type):
         column = column.cast(pyarrow.string())
-    values: list[Any] = column.to_pylist()
-    return values
+    return column.to_pylist()
 
 
 def _classes(metadata: bytes) -> dict[str, list[str]]:
     """The class names of columns, from the `datasets` library's description of them."""
     try:
-        features = json.loads(metadata)["info"]["features"]
-        columns = dict(features).items()
+        features = dict(json.loads(metadata)["info"]["features"])
     except (ValueError, LookupError, TypeError, RecursionError):
         return {}
     classes = {}
-    for name, feature in columns:
+    for name, feature in features.items():
         inner = feature.get("feature", feature) if isinstance(feature, dict) else feature
         inner = inner[0] if isinstance(inner, list) and inner else inner
         names = inner.get("names") if isinstance(inner, dict) else None
@@ -119,14 +112,12 @@ def sheet_tables(
     """The portions of the first sheet of an Excel workbook."""
     path = stream.path
     openpyxl = import_package("openpyxl", f"{path}: reading xlsx needs openpyxl")
-    source = path if is_regular(path) else io.BytesIO(_filled(stream))
     try:
-        book = openpyxl.load_workbook(source, read_only=True, data_only=True)
-        sheets = book.worksheets
-        for other in sheets[1:]:
-            ledger.note(f"sheets that are not read: {other.title}")
-        cells = _sheet_rows(sheets[0], ledger)
-        table, rows = _sheet_table(path, cells, headings, header)
+        book = openpyxl.load_workbook(_source(stream), read_only=True, data_only=True)
+        first, *others = book.worksheets
+        for sheet in others:
+            ledger.note(f"sheets that are not read: {sheet.title}")
+        table, rows = _sheet_table(path, _sheet_rows(first, ledger), headings, header)
         for portion in portions(rows, size):
             yield replace(table, rows=portion)
     except BertsmithError:

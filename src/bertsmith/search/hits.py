@@ -41,8 +41,7 @@ class Hit:
 
     def excerpt(self, longest: int = 400) -> tuple[int, int]:
         """The span of `text` to show: whole sentences, where most of the matches are."""
-        text = self.text
-        begin = self.body_start
+        text, begin = self.text, self.body_start
         if len(text) - begin <= longest:
             return begin, len(text)
         borders = [match.end() for match in SENTENCE.finditer(text)]
@@ -53,7 +52,7 @@ class Hit:
         if marks and not self._matches(start, start + longest)[0]:
             # Far from the beginning of a long sentence: a few words before the match.
             start = text.rfind(" ", 0, max(0, marks[0] - longest // 4)) + 1
-        start += len(text[start:]) - len(text[start:].lstrip())
+        start = len(text) - len(text[start:].lstrip())
         limit = start + longest
         if limit >= len(text):
             return start, len(text)

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -52,23 +53,19 @@ def mine(
     how = picked(MiningSettings, given, only=True)
     if index.about["model"] is None and how.mode == "vectors":
         raise BertsmithError(f"{index.path}: was built without vectors: mine by keywords")
-    teacher = None if how.teacher is None else _teacher(index, how.teacher)
-    for start in range(0, len(questions), PORTION):
-        some = questions[start : start + PORTION]
-        texts = list(dict.fromkeys(text for one in some for text in one.positives))
-        vectors = dict(zip(texts, index.embed_passages(texts), strict=True))
-        for number, one in enumerate(some, start + 1):
-            yield _row(index, one, how, vectors, teacher)
-            report(number, len(questions))
-
-
-def _teacher(index: Index, name: Any) -> Reranker:
-    teacher = index.reranker(name)
-    if teacher is None or teacher.pairs is None:
+    teacher = index.reranker(how.teacher)
+    if teacher is not None and teacher.pairs is None:
         raise BertsmithError(
-            f"{name}: a teacher is a reranker or a classifier of pairs; this model has no such head"
+            f"{how.teacher}: a teacher is a reranker or a classifier of pairs; this model has no"
+            " such head"
         )
-    return teacher
+    for start in range(0, len(questions), PORTION):
+        portion = questions[start : start + PORTION]
+        texts = list(dict.fromkeys(text for question in portion for text in question.positives))
+        vectors = dict(zip(texts, index.embed_passages(texts), strict=True))
+        for number, question in enumerate(portion, start + 1):
+            yield _row(index, question, how, vectors, teacher)
+            report(number, len(questions))
 
 
 def _row(
@@ -79,8 +76,9 @@ def _row(
     teacher: Reranker | None,
 ) -> dict[str, Any]:
     words, near = index.rankings(question.query)
-    chosen = {"keywords": words, "vectors": near}.get(how.mode)
-    ranking = fuse(words, near, index.weights, FUSION) if chosen is None else chosen
+    ranking = words if how.mode == "keywords" else near
+    if how.mode == "hybrid":
+        ranking = fuse(words, near, index.weights, FUSION)
     ids = [number for number, _ in ranking[how.skip : how.skip + how.depth]]
     limit, cosines = float("inf"), dict(near)
     if near and teacher is None:
@@ -93,7 +91,7 @@ def _row(
     row: dict[str, Any] = {"anchor": question.query, "positive": list(question.positives)}
     if teacher is None:
         return {**row, "negative": [*question.negatives, *kept]}
-    return {**row, **_taught(teacher, question, kept, how)}
+    return {**row, **_scored(teacher, question, kept, how)}
 
 
 def _different(
@@ -118,10 +116,10 @@ def _plain(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
-def _taught(
+def _scored(
     teacher: Reranker, question: MiningQuestion, texts: list[str], how: MiningSettings
 ) -> dict[str, Any]:
-    """The negatives that a teacher finds worse than the best positive, and its scores of all."""
+    """The negatives that a teacher scores below the best positive, and the scores of all texts."""
     near, far = list(question.positives), [*question.negatives, *texts]
     scores = teacher.scores(question.query, [*near, *far])
     own, rest = scores[: len(near)], scores[len(near) :]
@@ -143,16 +141,19 @@ def judged_questions(
         by_name[document_name(*place)].append(number)
     questions = []
     for name in judged_queries(queries, judgements):
-        good = [by_name[one] for one, grade in judgements[name].items() if grade > 0]
-        good = [ids for ids in good if ids]
-        if not good:
+        relevant = [document for document, grade in judgements[name].items() if grade > 0]
+        documents = [by_name[document] for document in relevant if document in by_name]
+        if not documents:
             continue
         words, near = index.rankings(queries[name])
         ranks = {number: rank for rank, (number, _) in enumerate(near or words)}
-        best = [min(ids, key=lambda number: ranks.get(number, len(ranks))) for ids in good]
-        texts = [joined_text(one.title, one.heading, one.text) for one in index.passages(best)]
-        relevant = frozenset(number for ids in good for number in ids)
-        questions.append(MiningQuestion(queries[name], tuple(texts), (), relevant))
+        best = [min(ids, key=lambda number: ranks.get(number, len(ranks))) for ids in documents]
+        texts = tuple(
+            joined_text(passage.title, passage.heading, passage.text)
+            for passage in index.passages(best)
+        )
+        passages = frozenset(chain.from_iterable(documents))
+        questions.append(MiningQuestion(queries[name], texts, (), passages))
     if not questions:
         raise BertsmithError("no relevant document of any query is in the index")
     return questions

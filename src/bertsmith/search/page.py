@@ -9,7 +9,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from bertsmith.errors import BertsmithError
 from bertsmith.pages import page
-from bertsmith.search.hits import Hit
 from bertsmith.search.index import MODES, Index
 
 HOSTS = ("127.0.0.1", "localhost")  # accepted Host headers: protects against DNS rebinding
@@ -25,18 +24,19 @@ def server(index: Index, port: int = 0) -> ThreadingHTTPServer:
         def do_GET(self) -> None:
             host = self.headers.get("Host", "").rpartition(":")[0]
             if host not in HOSTS or len(self.path) > LONGEST:
-                self._send(403, "text/plain", b"this page is for this machine alone\n")
+                self._send(403, "text/plain", "this page is for this machine alone\n")
                 return
-            parts = urlsplit(self.path)
-            if parts.path == "/":
-                self._send(200, "text/html", search_page(index).encode())
-            elif parts.path == "/search":
-                status, content = answer(index, parts.query)
-                self._send(status, "application/json", json.dumps(content).encode())
+            address = urlsplit(self.path)
+            if address.path == "/":
+                self._send(200, "text/html", search_page(index))
+            elif address.path == "/search":
+                status, hits = answer(index, address.query)
+                self._send(status, "application/json", json.dumps(hits))
             else:
-                self._send(404, "text/plain", b"there is no such page\n")
+                self._send(404, "text/plain", "there is no such page\n")
 
-        def _send(self, status: int, kind: str, content: bytes) -> None:
+        def _send(self, status: int, kind: str, text: str) -> None:
+            content = text.encode()
             self.send_response(status)
             self.send_header("Content-Type", f"{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))
@@ -68,13 +68,12 @@ def answer(index: Index, query: str) -> tuple[int, dict[str, Any]]:
         )
     except BertsmithError as error:
         return 400, {"error": str(error)}
-    return 200, {"results": [_shown(hit) for hit in hits]}
-
-
-def _shown(hit: Hit) -> dict[str, Any]:
-    """A hit with the span of its text that the page shows."""
-    start, end = hit.excerpt(LONGEST_EXCERPT)
-    return {**hit.to_dict(), "excerpt": [start, end], "cut": start > hit.body_start}
+    results = []
+    for hit in hits:
+        start, end = hit.excerpt(LONGEST_EXCERPT)
+        shown = {"excerpt": [start, end], "cut": start > hit.body_start}
+        results.append({**hit.to_dict(), **shown})
+    return 200, {"results": results}
 
 
 def search_page(index: Index) -> str:

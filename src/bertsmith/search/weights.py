@@ -20,7 +20,7 @@ from bertsmith.tasks.task import weighted_mean
 
 Pair = tuple[float, float]
 STEPS = [round(number / 10, 1) for number in range(11)]
-GRID: list[Pair] = [(1.0, one) for one in STEPS] + [(one, 1.0) for one in reversed(STEPS[:-1])]
+GRID = [(1.0, step) for step in STEPS] + [(step, 1.0) for step in reversed(STEPS[:-1])]
 FOLDS = 5
 FEWEST = 20  # judged queries
 
@@ -71,9 +71,9 @@ def learn_weights(
     names = {number: document_name(*place) for number, place in index.places().items()}
     scores = np.empty((len(asked), len(grid)))
     for row, name in enumerate(asked):
-        words, near = index.rankings(queries[name])
+        rankings = index.rankings(queries[name])
         for column, pair in enumerate(grid):
-            documents = _documents(fuse(words, near, pair, FUSION), names)
+            documents = _documents(fuse(*rankings, pair, FUSION), names)
             scores[row, column] = ndcg(ordered(documents), judgements[name])
         report(row + 1, len(asked))
     result = _compared(grid, scores, draws)
@@ -83,7 +83,7 @@ def learn_weights(
 
 
 def _documents(ranking: Ranking, names: Mapping[int, str]) -> dict[str, float]:
-    """The scores of the best documents: those of their best passages."""
+    """The best documents with the scores of their best passages."""
     best: dict[str, float] = {}
     for passage, score in ranking:
         best.setdefault(names[passage], score)
