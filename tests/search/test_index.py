@@ -272,16 +272,21 @@ def test_half_precision_is_close(folder: Path, tmp_path: Path, index: Index) -> 
     assert all(abs(a.score - b.score) < 1e-3 for a, b in pairs)
 
 
-def test_a_graph_of_neighbours(index: Index, encoder: HashedWords) -> None:
+def test_a_graph_of_neighbours(
+    index: Index, encoder: HashedWords, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("faiss")
-    graph = Index(index.path, model=encoder, graph_from=1)
-    want = index.search("cats eat fish", mode="vectors", top=5)
+    monkeypatch.setattr("bertsmith.search.vectors.GRAPH_FROM", 1)
+    graph = Index(index.path, model=encoder)
+    with monkeypatch.context() as exact:
+        exact.setattr("bertsmith.search.vectors.GRAPH_FROM", 1000)
+        want = index.search("cats eat fish", mode="vectors", top=5)
     for _ in range(2):  # built, then read
         hits = graph.search("cats eat fish", mode="vectors", top=5)
         assert [(h.file, round(h.score, 5)) for h in hits] == [
             (h.file, round(h.score, 5)) for h in want
         ]
-        graph = Index(index.path, model=encoder, graph_from=1)
+        graph = Index(index.path, model=encoder)
     cache = next(current(index.path).glob("*.faiss"))
     cache.write_bytes(cache.read_bytes()[:-40])
     assert graph.search("cats eat fish", mode="vectors")[0].file == want[0].file

@@ -72,15 +72,13 @@ class PassageEmbedder:
         self.texts = dict(sorted(self.texts.items(), key=lambda item: -len(item[1])))
         while self.texts:
             begin = time.monotonic()
-            batch = dict(islice(self.texts.items(), self.step))
-            for key in batch:
-                del self.texts[key]
-            self.matrices.append(self.encoder.embed([*batch.values()]))
-            self.keys += batch
+            keys = list(islice(self.texts, self.step))
+            self.matrices.append(self.encoder.embed([self.texts.pop(key) for key in keys]))
+            self.keys += keys
             self.batch = self.encoder.portion(BATCH)
             if time.monotonic() - begin < STEP_SECONDS:
                 self.step = min(2 * self.step, self.batch)
-            self.embedded += len(batch)
+            self.embedded += len(keys)
             self.show_progress()
         if len(self.keys) >= SEGMENT_ROWS:
             self._write_segment()
@@ -164,11 +162,11 @@ class PassageEmbedder:
 
     def merge(self) -> None:
         """Merge small segments and segments with few rows in use."""
-        counts = "SELECT segment, count(DISTINCT row) FROM vectors GROUP BY segment"
-        used = dict(self.store.database.execute(counts))
-        pending = dict(self.store.database.execute("SELECT segment, 1 FROM pending"))
+        execute = self.store.database.execute
+        used = dict(execute("SELECT segment, count(DISTINCT row) FROM vectors GROUP BY segment"))
+        pending = {segment for (segment,) in execute("SELECT segment FROM pending")}
         segments = [segment for segment in self.store.segments() if segment.id not in pending]
-        chosen = [one for one in segments if 2 * used.get(one.id, 0) < one.rows]
+        chosen = [segment for segment in segments if 2 * used.get(segment.id, 0) < segment.rows]
         small = [one for one in segments if one not in chosen and one.rows < SEGMENT_ROWS]
         if len(small) > MOST_SEGMENTS:
             chosen += small

@@ -108,7 +108,7 @@ class TextEncoder:
         return self.__dict__.get("model")
 
     def portion(self, inputs: int) -> int:
-        """How many inputs are embedded at once, if it is so many on one device."""
+        """The number of inputs to embed at once on all devices, from that of one device."""
         return inputs if self._loaded is None else self._loaded.portion(inputs)
 
     def note_windows(self, ledger: Ledger) -> None:

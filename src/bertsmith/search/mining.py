@@ -14,7 +14,6 @@ from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.search.evaluate import Judgements, document_name, judged_queries
 from bertsmith.search.fuse import fuse
 from bertsmith.search.index import FUSION, Index
-from bertsmith.search.passages import joined_text
 from bertsmith.search.rerank import Reranker
 from bertsmith.search.store import StoredPassage
 from bertsmith.settings import picked, taking
@@ -103,12 +102,12 @@ def _different(
     """
     known = {_plain(text) for text in (*question.positives, *question.negatives)}
     left = times * count
-    for one in passages:
-        text, own = joined_text(one.title, one.heading, one.text), _plain(one.text)
+    for passage in passages:
+        own = _plain(passage.text)
         if left and own and not any(own in other or other in own for other in known):
             known.add(own)
             left -= 1
-            yield text
+            yield passage.content
 
 
 def _plain(text: str) -> str:
@@ -148,10 +147,7 @@ def judged_questions(
         words, near = index.rankings(queries[name])
         ranks = {number: rank for rank, (number, _) in enumerate(near or words)}
         best = [min(ids, key=lambda number: ranks.get(number, len(ranks))) for ids in documents]
-        texts = tuple(
-            joined_text(passage.title, passage.heading, passage.text)
-            for passage in index.passages(best)
-        )
+        texts = tuple(passage.content for passage in index.passages(best))
         passages = frozenset(chain.from_iterable(documents))
         questions.append(MiningQuestion(queries[name], texts, (), passages))
     if not questions:

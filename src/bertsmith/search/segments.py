@@ -48,8 +48,7 @@ def write_segment(folder: Path, matrices: Sequence[Matrix], dtype: str) -> Segme
     write_bytes(folder / name, content.getvalue())
     with writing(folder):
         sync(folder)
-    rows, dimension = vectors.shape
-    return Segment(0, name, sha256, rows, dimension, dtype)
+    return Segment(0, name, sha256, *vectors.shape, dtype)
 
 
 def stored(vectors: Matrix, dtype: str) -> Matrix:
@@ -67,9 +66,10 @@ def stored(vectors: Matrix, dtype: str) -> Matrix:
 def unit_vectors(matrix: Matrix) -> Matrix:
     """Return stored vectors as float32 vectors of length 1 (empty texts: 0)."""
     vectors = np.asarray(matrix, dtype=np.float32)
-    if matrix.dtype != np.int8:
-        return vectors
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+    if matrix.dtype == np.int8:
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors /= np.maximum(lengths, np.float32(1e-12))
+    return vectors
 
 
 def open_segment(folder: Path, segment: Segment, verify: bool = False) -> Matrix:
