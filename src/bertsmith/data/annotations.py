@@ -53,7 +53,6 @@ class Annotations:
         return {name: row.cells.get(name) for name in self.plan.get("columns", ("label",))}
 
     def _key(self, row: Row) -> str:
-        """The label as JSON, equal for equal labels."""
         return json.dumps(self.label(row), sort_keys=True)
 
     def labels_of(self, name: str) -> dict[str, Row]:

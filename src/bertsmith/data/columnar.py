@@ -68,7 +68,6 @@ def _values(column: Any) -> list[Any]:
 
 
 def _classes(metadata: bytes) -> dict[str, list[str]]:
-    """The class names of columns, from the `datasets` library's description of them."""
     try:
         features = dict(json.loads(metadata)["info"]["features"])
     except (ValueError, LookupError, TypeError, RecursionError):

@@ -97,9 +97,6 @@ def _rows(
             )
 
 
-# ------------------------------------------------------------------ headers
-
-
 def is_header(cells: list[str], below: list[list[str]], headings: Headings) -> bool:
     """Is the first row of a file the names of its columns?
 
@@ -125,7 +122,6 @@ def is_header(cells: list[str], below: list[list[str]], headings: Headings) -> b
 
 
 def _could_be_name(cell: str) -> bool:
-    """Short, not a number, and no sentence."""
     short = len(cell) <= LONGEST_NAME and len(cell.split()) <= 5
     return short and parse_number(cell) is None and not SENTENCE.search(cell)
 
@@ -140,9 +136,6 @@ def _unlike(name: str, values: list[str]) -> bool:
     repeated = len(filled) >= 6 and 2 * len(set(filled)) <= len(filled)
     longer = sum(map(len, filled)) / len(filled) > 4 * len(name) and " " not in name
     return repeated or longer
-
-
-# ------------------------------------------------------------------ dialects
 
 
 def _delimiter(path: Path, text: str, headings: Headings) -> str:
@@ -225,7 +218,6 @@ def _quotes_tabs(text: str) -> bool:
 
 
 def _wrapped(cell: str) -> bool:
-    """Is this cell in quotes, and is every quote within it doubled?"""
     within = cell[1:-1]
     wrapped = len(cell) > 1 and cell[0] == cell[-1] == '"'
     return wrapped and within.count('"') == 2 * within.count('""')

@@ -130,7 +130,6 @@ def format_of(path: Path, stream: Stream, options: Options) -> str:
 
 
 def _sniffed(head: str, known: Collection[str]) -> str:
-    """The format of text without a name."""
     start = head.lstrip()[:1]
     first = head.lstrip().partition("\n")[0].rstrip()
     if start == "{":

@@ -157,7 +157,6 @@ def list_cell(value: Any, where: Where, column: str) -> list[Any]:
 
 
 def _parsed_list(text: str, where: Where, column: str) -> list[Any]:
-    """A list as JSON, Python or numpy writes it."""
     from ast import literal_eval
 
     try:

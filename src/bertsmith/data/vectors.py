@@ -35,8 +35,6 @@ def open_vectors(out: Path) -> Iterator["_Array | _Rows"]:
 
 
 class _Rows:
-    """Rows with a column `vector`."""
-
     def __init__(self, writer: Any, arrays: bool) -> None:
         self.writer, self.arrays = writer, arrays  # whether it writes arrays as they are
 

@@ -1,7 +1,5 @@
 """`adapt`: a linear map of an index's vectors, learned without labels, if the search gains."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import time
@@ -162,7 +160,6 @@ def adapt(
 
 
 def _seconds_to_embed(index: Index, texts: list[str]) -> float:
-    """How long the model of an index takes for one text, once it is loaded."""
     index.encoder.embed(texts[:1])
     began = time.monotonic()
     index.encoder.embed(texts)
@@ -263,7 +260,6 @@ def _documents(index: Index) -> list[list[StoredPassage]]:
 
 
 def _split(pairs: list[list[Pair]], seed: int) -> tuple[list[list[Pair]], list[list[Pair]]]:
-    """The pairs of documents that are held out, and those of the others."""
     pairs = [own for own in pairs if own]
     count = min(MOST_HELD, int(len(pairs) * HELD))
     order = [pairs[number] for number in _random_order(len(pairs), seed, "held out")]

@@ -1,7 +1,5 @@
 """Writing an index: create it, bring it up to date, embed it again with another model."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sqlite3
@@ -185,7 +183,6 @@ def remove_documents(root: Path, names: Sequence[str], settings: BuildSettings) 
 
 
 def _document(value: str | Mapping[str, Any]) -> tuple[str, ParsedDocument]:
-    """The id and text of a document from Python."""
     if isinstance(value, str):
         value = {"id": value[:200], "text": value}
     if not isinstance(value, Mapping) or not isinstance(value.get("text"), str):
@@ -194,9 +191,6 @@ def _document(value: str | Mapping[str, Any]) -> tuple[str, ParsedDocument]:
     name = str(value.get("id") or value.get("_id") or text[:200])
     texts = [HALVES.sub("\N{REPLACEMENT CHARACTER}", one) for one in (name, text, title)]
     return texts[0], ParsedDocument(texts[1], texts[0], texts[2])
-
-
-# ------------------------------------------------------------------ the single writer
 
 
 @contextmanager

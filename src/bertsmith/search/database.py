@@ -1,7 +1,5 @@
 """The SQLite files of an index: location, connections, checksums and damage."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Readers: a file → documents, each a text with its lines and headings."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -88,7 +86,6 @@ def read_documents(path: Path, ledger: Ledger) -> Iterator[ParsedDocument]:
 
 
 def _portions(path: Path, ledger: Ledger) -> Iterator[ParsedDocument]:
-    """A large text in parts of bounded size, cut at blank lines where there are some."""
     with reading(path), open_bytes(path) as (stream, _):
         if not is_text(stream.read(8192)):
             raise BertsmithError(f"{path}: {BINARY}")
@@ -134,9 +131,6 @@ def _cell_text(cell: dict[str, Any], ledger: Ledger) -> str:
         pictures = sum(kind.startswith("image") for kind in data)
         ledger.note("pictures in notebooks, left out", pictures)
     return HALVES.sub("\N{REPLACEMENT CHARACTER}", "\n".join(texts))
-
-
-# ------------------------------------------------------------------ tables
 
 
 def _table_documents(path: Path, kind: str, ledger: Ledger) -> Iterator[ParsedDocument]:
@@ -186,9 +180,6 @@ def _cell(row: Row, column: str) -> str:
         value = " ".join(value)
     known = isinstance(value, str | bool | int | float)
     return HALVES.sub("\N{REPLACEMENT CHARACTER}", str(value)) if known else ""
-
-
-# ------------------------------------------------------------------ texts
 
 
 FENCE = re.compile(r" {0,3}(```|~~~)")

@@ -1,7 +1,5 @@
 """Vectors of an index: computed for passages, written to segments, repaired and merged."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from itertools import islice
@@ -125,8 +123,6 @@ class PassageEmbedder:
             places |= {key: (number, row) for row, key in enumerate(keys)}
         self.segments = []
         return places
-
-    # -------------------------------------------------------------- repair and merging
 
     def repair(self) -> list[str]:
         """Remove damaged segments from the database; the names of those that were rebuilt."""

@@ -1,7 +1,5 @@
 """Detection of character encodings."""
 
-from __future__ import annotations
-
 import codecs
 from pathlib import Path
 

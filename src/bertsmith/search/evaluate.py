@@ -1,7 +1,5 @@
 """Search scores: queries and judgements of BEIR, TREC or SMART files → nDCG, recall, MRR."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field

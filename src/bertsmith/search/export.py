@@ -1,7 +1,5 @@
 """Vectors for other engines: parquet, SQL for PostgreSQL with pgvector, Qdrant over HTTP."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Filters of a search: files by pattern, kinds, and dates."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any

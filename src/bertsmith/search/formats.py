@@ -1,7 +1,5 @@
 """Documents with lines, pages or paragraphs, and headings: of HTML, PDF and Word files."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re
@@ -132,7 +130,6 @@ class _Reader(HTMLParser):
             self._add(data if self.preformatted else re.sub(r"\s+", " ", data))
 
     def _begins(self) -> bool:
-        """Whether the next text begins a block."""
         return not self.blocks.texts or self.blocks.texts[-1].endswith("\n\n")
 
     def _break(self) -> None:

@@ -1,7 +1,5 @@
 """Rankings of passages, and their fusion: two → one, by scores on a common scale."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

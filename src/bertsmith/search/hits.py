@@ -1,7 +1,5 @@
 """Hits: passages that match a query, with their location and scores."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace

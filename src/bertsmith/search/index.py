@@ -214,7 +214,6 @@ class Index:
             return build.BuildSettings(encoder=self._model.load(stamp) if stamp else None)
 
     def _refresh(self) -> None:
-        """Switch to the newest state of the index."""
         with self._lock:
             if current(self.path) != self._store.folder or self._store.outdated():
                 store = Store.open(self.path)
@@ -370,7 +369,6 @@ class Index:
             return self._model.embed(self._stamp(), query)
 
     def _vectors(self) -> VectorTable:
-        """Return the vectors of the current state."""
         if not self._stamp():
             keywords = setting_name("mode", "keywords", "--keywords")
             raise BertsmithError(

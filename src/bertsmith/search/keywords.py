@@ -1,7 +1,5 @@
 """Keyword search with SQLite's FTS5: indexing of texts and queries."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 import unicodedata
@@ -130,7 +128,6 @@ def parse(text: str) -> Query:
 
 
 def _words(text: str) -> list[str]:
-    """Runs of letters, numbers and marks."""
     return "".join(c if _in_word(c) else " " for c in text).split()
 
 
@@ -198,7 +195,6 @@ class KeywordSearch:
         return sorted(words, key=lambda word: -frequency[quoted(word)])[:MOST_COMPLETIONS]
 
     def _stems(self, words: Sequence[str]) -> list[list[str]]:
-        """The stems of each word, as stored in the index."""
         self.memory.execute("DELETE FROM t")
         rows = list(enumerate(words, 1))
         self.memory.executemany("INSERT INTO t(rowid, x) VALUES (?, ?)", rows)
@@ -270,7 +266,6 @@ class KeywordSearch:
         return [_merged([*_run_spans(text, query), *self._spans(text, wanted)]) for text in texts]
 
     def _spans(self, text: str, wanted: str) -> Iterator[tuple[int, int]]:
-        """The spans that match an FTS5 expression."""
         if not wanted:
             return
         self.memory.execute("DELETE FROM t")

@@ -1,7 +1,5 @@
 """Indexes and models as tools for assistants (Model Context Protocol). All of them only read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -217,7 +215,6 @@ def create_server(indexes: Mapping[str, Index], models: Mapping[str, LoadedModel
 
 
 def _problem(error: ValidationError) -> str:
-    """What is wrong with the arguments, in one line."""
     places = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors()[:3]]
     return "; ".join(f"{where}: {what}" if where else what for where, what in places)
 

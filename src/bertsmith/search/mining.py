@@ -1,7 +1,5 @@
 """Hard negatives: the best hits of a query that are not relevant, for training on them."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -111,7 +109,6 @@ def _different(
 
 
 def _plain(text: str) -> str:
-    """The words of a text, by which texts are compared."""
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 

@@ -1,7 +1,5 @@
 """The search page: a small read-only server for one machine."""
 
-from __future__ import annotations
-
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any

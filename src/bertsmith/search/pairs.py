@@ -1,7 +1,5 @@
 """Texts that belong together, from documents without labels: what `adapt` trains on."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -121,7 +119,6 @@ def _joined(passage: StoredPassage, text: str) -> str:
 
 
 def _sentences(text: str) -> list[str]:
-    """The sentences that could be a query."""
     places = [0, *(match.end() for match in SENTENCE.finditer(text)), len(text)]
     sentences = (text[start:end].strip() for start, end in pairwise(places))
     return [one for one in sentences if WHOLE <= len(one) <= LONGEST and " " in one]

@@ -1,7 +1,5 @@
 """Passages: a document cut at headings, paragraphs and sentences, with overlap."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Reranking and extractive answers from the best passages, with a second model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path

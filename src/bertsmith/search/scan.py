@@ -1,7 +1,5 @@
 """The files of folders to index: which are read, which are left out, which cannot be read."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -96,7 +94,6 @@ def scan(
 def _walk(
     root: Path, own: Mapping[str, list[str]], ledger: Ledger, unread: dict[str, str]
 ) -> Iterator[Path]:
-    """Yield the files of a folder that no rule leaves out."""
 
     def unreadable(error: OSError) -> None:
         if error.errno not in GONE:

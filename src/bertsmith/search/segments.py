@@ -1,7 +1,5 @@
 """Segments: immutable files of vectors, named by their SHA-256 sums."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from collections.abc import Sequence

@@ -215,7 +215,6 @@ class Store:
                 self.rollback()
 
     def _sum(self) -> str:
-        """Return a checksum of all rows, read through SQLite (see `identity`)."""
         total = hashlib.blake2b(digest_size=16)
         for table in SUMMED:
             for row in self.database.execute(f"SELECT * FROM {table}"):

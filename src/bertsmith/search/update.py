@@ -1,7 +1,5 @@
 """Updates of an index: new and changed files are read, split, embedded and committed."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -325,7 +323,6 @@ class Updater:
         return time.monotonic() - self.committed > COMMIT_SECONDS
 
     def _commit(self, ahead: bool = False) -> None:
-        """Commit all that was done, and begin the next transaction."""
         self.vectors.flush(ahead)
         self.store.commit()
         self.written, self.committed = 0, time.monotonic()

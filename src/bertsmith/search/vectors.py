@@ -1,7 +1,5 @@
 """Vector search: exact matrix multiplication, or an HNSW graph."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -109,7 +107,6 @@ class VectorTable:
         return [(int(self.ids[row]), score) for row, score in pairs if row >= 0]
 
     def _stored_graph(self, faiss: Any) -> Any:
-        """Return the cached graph of this state, if it is intact."""
         path = self.folder / "neighbours.faiss"
         try:
             about = read_json(path.with_suffix(".faiss.sum"), limit=1 << 16)
@@ -121,7 +118,6 @@ class VectorTable:
         return graph if graph.ntotal == len(self.ids) else None
 
     def _new_graph(self, faiss: Any) -> Any:
-        """Build the graph, and cache it if the folder is writable."""
         graph = faiss.IndexHNSWFlat(self.dimension, NEIGHBOURS, faiss.METRIC_INNER_PRODUCT)
         graph.hnsw.efSearch = BREADTH
         for matrix, rows, _ in self.blocks:

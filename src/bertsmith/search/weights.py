@@ -1,7 +1,5 @@
 """Weights of keywords and vectors in hybrid search, learned from judged queries."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
