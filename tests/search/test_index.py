@@ -19,6 +19,7 @@ from bertsmith.search.database import current
 from bertsmith.search.index import Index
 from bertsmith.search.segments import stored, unit_vectors
 from bertsmith.search.store import Store
+from bertsmith.search.vectors import VectorTable
 from search.conftest import HashedWords
 from search.finding import names
 
@@ -109,6 +110,33 @@ def test_another_model_is_refused(index: Index, folder: Path, encoder: HashedWor
     update_folders(index.path, [], BuildSettings(encoder=other, passage_size=60), re_embed=True)
     assert other.calls == len(Index(index.path, model=other))  # none of the former passages
     assert names(Index(index.path, model=other).search("cats purr"))[0] == "cats.md"
+
+
+def test_a_search_reads_one_state(
+    index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index that is embedded again while its rankings are computed."""
+    nearest = VectorTable.nearest
+
+    def replaced_meanwhile(table: VectorTable, *values: Any) -> Any:
+        with monkeypatch.context() as once:
+            once.setattr(VectorTable, "nearest", nearest)
+            update_folders(index.path, [], BuildSettings(encoder=HashedWords()), re_embed=True)
+        return nearest(table, *values)
+
+    before = index.search("cats eat")
+    monkeypatch.setattr(VectorTable, "nearest", replaced_meanwhile)
+    read: list[Path] = []
+    passages = Store.passages
+
+    def noted(store: Store, ids: Any) -> Any:
+        read.append(store.folder)
+        return passages(store, ids)
+
+    monkeypatch.setattr(Store, "passages", noted)
+    folder_before = current(index.path)
+    assert index.search("cats eat") == before
+    assert set(read) == {folder_before} != {current(index.path)}
 
 
 def test_a_damaged_segment_is_named_and_rebuilt(index: Index) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from bertsmith.errors import BertsmithError, setting_name
@@ -23,7 +24,6 @@ from bertsmith.search.database import (
     is_leftover,
     is_state,
     pointed,
-    remove_folder,
 )
 from bertsmith.search.documents import HALVES
 from bertsmith.search.encoder import (
@@ -157,7 +157,7 @@ def stored_settings(root: Path) -> Iterator[Store]:
 
 
 def _full_path(store: Store, folder: str | Path) -> Path:
-    """The full path of a folder that may be gone: as the index has it, or with links resolved."""
+    """The full path of a folder that may be gone: as in the index, or with links resolved."""
     path = Path.cwd() / Path(folder).expanduser()
     return path if str(path) in store.meta().get("roots", []) else path.resolve()
 
@@ -208,7 +208,7 @@ def writer(root: Path) -> Iterator[None]:
             kept = pointed(root) if is_index(root) else _found_again(root)
             for entry in root.iterdir():
                 if entry.is_dir() and entry.name != kept and is_state(entry):
-                    remove_folder(entry)
+                    rmtree(entry, ignore_errors=True)  # files in use elsewhere may stay
         yield
 
 

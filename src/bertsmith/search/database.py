@@ -6,7 +6,7 @@ import re
 import shlex
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -59,15 +59,6 @@ def is_state(entry: Path) -> bool:
 def is_index(folder: Path) -> bool:
     """Whether a folder is an index, which must not index itself."""
     return (folder / POINTER).is_file()
-
-
-def remove_folder(folder: Path) -> None:
-    """Remove the folder of an earlier state; files that are still open elsewhere are left."""
-    with suppress(OSError):
-        for entry in folder.iterdir():
-            with suppress(OSError):
-                entry.unlink()
-        folder.rmdir()
 
 
 def connect(path: Path) -> sqlite3.Connection:

@@ -58,8 +58,8 @@ def read_documents(path: Path, ledger: Ledger) -> Iterator[ParsedDocument]:
     if kind in TABLES:
         yield from _table_documents(path, kind, ledger)
         return
-    packing = 8 if packed(path) else 1
-    if kind not in WHOLE and path.stat().st_size > LARGEST_WHOLE // packing:
+    largest = LARGEST_WHOLE // 8 if path.suffix in PACKED else LARGEST_WHOLE
+    if kind not in WHOLE and path.stat().st_size > largest:
         yield from _portions(path, ledger)
         return
     data = read_whole(path, LARGEST_WHOLE)
@@ -100,11 +100,6 @@ def _portions(path: Path, ledger: Ledger) -> Iterator[ParsedDocument]:
             lines, size = [], 0
     if lines:
         yield ParsedDocument("".join(lines), line=number, offset=offset)
-
-
-def packed(path: Path) -> bool:
-    """Whether a file is compressed."""
-    return path.suffix in PACKED
 
 
 def _notebook(text: str, path: Path, ledger: Ledger) -> ParsedDocument:

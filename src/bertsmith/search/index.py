@@ -224,9 +224,10 @@ class Index:
 
     @contextmanager
     def _latest(self) -> Iterator[Store]:
-        """Read the newest state of the index, as of one moment."""
+        """Read the newest state of the index; within another such read, the state of that one."""
         with self._lock:
-            self._refresh()
+            if not self._store.database.in_transaction:
+                self._refresh()
             with self._store.snapshot():
                 yield self._store
 

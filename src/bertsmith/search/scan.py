@@ -41,7 +41,7 @@ class SourceFile:
 
 def resolved_roots(folders: Sequence[str | Path]) -> list[Path]:
     """Return the full paths of folders and files to index; a missing one is an error."""
-    roots = {}
+    roots: dict[Path, None] = {}
     for folder in folders:
         path = Path(folder).expanduser()
         with reading(folder):  # a name that is too long

@@ -46,7 +46,8 @@ def write_segment(folder: Path, matrices: Sequence[Matrix], dtype: str) -> Segme
     write_bytes(folder / name, content.getvalue())
     with writing(folder):
         sync(folder)
-    return Segment(0, name, sha256, *vectors.shape, dtype)
+    rows, dimension = vectors.shape
+    return Segment(0, name, sha256, rows, dimension, dtype)
 
 
 def stored(vectors: Matrix, dtype: str) -> Matrix:

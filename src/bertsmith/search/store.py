@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, NamedTuple
 
 from bertsmith.errors import BertsmithError
@@ -30,7 +31,6 @@ from bertsmith.search.database import (
     identity,
     is_index,
     pointed,
-    remove_folder,
 )
 from bertsmith.search.formats import ParsedDocument
 from bertsmith.search.keywords import TOKENIZER, distinct_words, spaced
@@ -170,7 +170,7 @@ class Store:
         write_json(self.root / POINTER, {"format": FORMAT, "current": self.folder.name})
         sync(self.root)
         if former != self.folder:
-            remove_folder(former)
+            rmtree(former, ignore_errors=True)  # files in use elsewhere may stay
 
     def close(self) -> None:
         """Close the database."""

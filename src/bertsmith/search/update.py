@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import digest, open_bytes, reading
+from bertsmith.files import PACKED, digest, open_bytes, reading
 from bertsmith.ledger import Ledger
-from bertsmith.search.documents import BINARY, MINIFIED, kind_of, packed, read_documents
+from bertsmith.search.documents import BINARY, MINIFIED, kind_of, read_documents
 from bertsmith.search.embedding import PassageEmbedder
 from bertsmith.search.encoder import TextEncoder
 from bertsmith.search.encodings import is_text
@@ -82,14 +82,16 @@ class Updater:
 
         Files of `missing` folders, and of those that cannot be read, stay in the index.
         """
-        checked, now = int(self.store.meta().get("checked", 0)), time.time_ns()
+        meta, now = self.store.meta(), time.time_ns()
         with self._running():
             former = self._former_files()
-            self._remember(roots, patterns)  # now, so that a killed run can be resumed
+            with self.store.transaction():  # now, so that a killed run can be resumed
+                folders = list(dict.fromkeys([*meta.get("roots", []), *map(str, roots)]))
+                self._set_meta(roots=folders, patterns={**meta.get("patterns", {}), **patterns})
             files, unread = scan(roots, self.ledger, patterns)
             unread |= {text_key(path): "no such file or folder" for path in missing}
             self._report_unread(unread, list(former))
-            fresh = checked - FRESH
+            fresh = int(meta.get("checked", 0)) - FRESH
             work = [file for file in files if not _same(file, former.get(file.key), fresh)]
             self.update.unchanged = len(files) - len(work)
             self.vectors.begin(sum(map(_weight, work)))
@@ -131,14 +133,6 @@ class Updater:
             if kept or "cannot be read" in reason:
                 self.update.problems.append({"file": path, "reason": reason})
 
-    def _remember(
-        self, roots: Sequence[Path], patterns: Mapping[str, Mapping[str, list[str]]]
-    ) -> None:
-        meta = self.store.meta()
-        every = list(dict.fromkeys([*meta.get("roots", []), *map(str, roots)]))
-        with self.store.transaction():
-            self._set_meta(roots=every, patterns={**meta.get("patterns", {}), **patterns})
-
     def _set_meta(self, **values: object) -> None:
         """Store settings that changed; others would count as a change of the index."""
         meta = self.store.meta()
@@ -163,9 +157,11 @@ class Updater:
         """Read a file again; if that fails, keep its old passages."""
         execute = self.store.database.execute
         try:
-            if kind_of(file.path) in ("text", "code") and not _holds_text(file.path):
-                raise BertsmithError(BINARY)
             with reading(file.path):
+                if kind_of(file.path) in ("text", "code"):
+                    with open_bytes(file.path) as (stream, _):
+                        if not is_text(stream.read(8192)):
+                            raise BertsmithError(BINARY)
                 sha256 = digest(file.path)
             if former is None and self.store.file(file.key):
                 raise BertsmithError("a document of this id was added from Python")
@@ -331,7 +327,7 @@ class Updater:
 
 def _weight(file: SourceFile) -> int:
     """The bytes of text of a file, roughly."""
-    return file.size * (PACKING if packed(file.path) else 1)
+    return file.size * (PACKING if file.path.suffix in PACKED else 1)
 
 
 def _same(file: SourceFile, former: StoredFile | None, fresh: int) -> bool:
@@ -341,8 +337,3 @@ def _same(file: SourceFile, former: StoredFile | None, fresh: int) -> bool:
         and (former.size, former.modified) == (file.size, file.modified)
         and file.modified < fresh
     )
-
-
-def _holds_text(path: Path) -> bool:
-    with reading(path), open_bytes(path) as (stream, _):
-        return is_text(stream.read(8192))
