@@ -77,7 +77,7 @@ def _classes(metadata: bytes) -> dict[str, list[str]]:
         inner = feature.get("feature", feature) if isinstance(feature, dict) else feature
         inner = inner[0] if isinstance(inner, list) and inner else inner
         names = inner.get("names") if isinstance(inner, dict) else None
-        if isinstance(names, list) and all(isinstance(one, str) for one in names):
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
             classes[name] = names
     return classes
 

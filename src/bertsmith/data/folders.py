@@ -67,7 +67,7 @@ def benchmark_folder(name: str, advice: str) -> Path:
     if not Path(home).is_dir():
         raise BertsmithError(f"{HOME} is {home}, which is not a folder")
     folders = {path.name.lower(): path for path in sorted(Path(home).iterdir()) if path.is_dir()}
-    folder = next((folders[one] for one in names if one in folders), None)
+    folder = next((folders[name] for name in names if name in folders), None)
     if names and folder is None:
         raise BertsmithError(f"{home} ({HOME}): no {' or '.join(names)} in it; {advice}")
     return folder or Path(home)

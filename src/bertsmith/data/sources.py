@@ -55,7 +55,7 @@ class Options:
     @property
     def endings(self) -> dict[str, str]:
         """The format of each ending of a file's name."""
-        return ENDINGS | {end: one.name for one in self.layouts for end in one.endings}
+        return ENDINGS | {end: layout.name for layout in self.layouts for end in layout.endings}
 
     @property
     def formats(self) -> tuple[str, ...]:
@@ -103,9 +103,9 @@ def files_of(path: Path, split: str | None = None) -> list[Path]:
             raise BertsmithError(f"{path} {what}; {choose if splits else 'give a file'}")
         return files_of(splits[split])
     if "*" in path.name and path.parent.is_dir():
-        names = sorted(one for one in path.parent.iterdir() if fnmatchcase(one.name, path.name))
-        if names:
-            return names
+        shards = sorted(p for p in path.parent.iterdir() if fnmatchcase(p.name, path.name))
+        if shards:
+            return shards
     if not path.exists():
         raise BertsmithError(f"{path}: no such file or folder")
     return [path]  # a pipe or a device
@@ -172,7 +172,7 @@ def _file_tables(path: Path, options: Options, ledger: Ledger, size: int) -> Ite
         case "txt" | "labels":
             yield from _line_tables(stream, kind, size)
         case _:
-            layout = next(one for one in options.layouts if one.name == kind)
+            layout = next(layout for layout in options.layouts if layout.name == kind)
             yield from layout.tables(stream, ledger, options.columns, size)
 
 

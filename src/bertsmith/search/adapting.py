@@ -171,9 +171,9 @@ def _in_turns(pairs: list[list[Pair]], seed: int) -> Iterator[tuple[int, Pair]]:
     order = _random_order(len(pairs), seed, "order")
     for turn in range(max(map(len, pairs))):
         for kind, document in enumerate(order):
-            own = pairs[document]
-            if turn < len(own):
-                yield document, own[(kind + turn) % len(own)]
+            choices = pairs[document]
+            if turn < len(choices):
+                yield document, choices[(kind + turn) % len(choices)]
 
 
 def _random_order(count: int, seed: int, purpose: str) -> list[int]:
@@ -227,8 +227,8 @@ class LinearMap(nn.Module):
         same = self.owners[chosen][:, None] == self.owners[chosen]
         same.fill_diagonal_(False)
         scores = (queries @ texts.T / TEMPERATURE).masked_fill(same, float("-inf"))
-        own = torch.arange(len(chosen))
-        return (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own)) / 2, {}
+        targets = torch.arange(len(chosen))
+        return (F.cross_entropy(scores, targets) + F.cross_entropy(scores.T, targets)) / 2, {}
 
 
 def _mapped(encoder: TextEncoder, weight: Tensor) -> LoadedModel:
@@ -236,12 +236,12 @@ def _mapped(encoder: TextEncoder, weight: Tensor) -> LoadedModel:
     bert = open_model(encoder.name, device="cpu", progress=False)
     # An index of shorter vectors: the map reads the elements that are kept.
     wide = F.pad(weight, (0, bert.vector_width - weight.shape[1]))
-    dense, more = (*bert.sentence.dense, Dense(wide, None, IDENTITY)), bert.sentence.more
+    dense, config = (*bert.sentence.dense, Dense(wide, None, IDENTITY)), bert.sentence.more
     if any(encoder.prompts):
         query, document = (prompt or "" for prompt in encoder.prompts)
         prompts = {**bert.sentence.prompts, "query": query, "document": document}
-        more = {**more, "prompts": prompts}
-    bert.sentence = replace(bert.sentence, dense=dense, more=more)
+        config = {**config, "prompts": prompts}
+    bert.sentence = replace(bert.sentence, dense=dense, more=config)
     return bert
 
 
@@ -260,7 +260,7 @@ def _documents(index: Index) -> list[list[StoredPassage]]:
 
 
 def _split(pairs: list[list[Pair]], seed: int) -> tuple[list[list[Pair]], list[list[Pair]]]:
-    pairs = [own for own in pairs if own]
+    pairs = [of_document for of_document in pairs if of_document]
     count = min(MOST_HELD, int(len(pairs) * HELD))
     order = [pairs[number] for number in _random_order(len(pairs), seed, "held out")]
     if count < FEWEST or sum(map(len, order[count:])) < FEWEST:
@@ -277,13 +277,13 @@ class _HeldOut:
     def __init__(
         self, held: list[list[Pair]], documents: list[list[StoredPassage]], seed: int
     ) -> None:
-        places = shuffled(np.arange(len(held)), 1 << 20, seed, "kind")
-        chosen = [own[int(place) % len(own)] for own, place in zip(held, places, strict=True)]
+        numbered = zip(held, shuffled(np.arange(len(held)), 1 << 20, seed, "kind"), strict=True)
+        chosen = [pairs[int(number) % len(pairs)] for pairs, number in numbered]
         self.queries = {str(n): pair.query for n, pair in enumerate(chosen)}
         self.judgements = {str(n): {str(n): 1} for n in range(len(chosen))}
         self.rows = [{"id": str(n), "text": pair.text} for n, pair in enumerate(chosen)]
-        own = frozenset[int]().union(*(pair.passages for pair in chosen))
-        others = (passage for passage in chain(*documents) if passage.id not in own)
+        known = frozenset[int]().union(*(pair.passages for pair in chosen))
+        others = (passage for passage in chain(*documents) if passage.id not in known)
         # Without titles, as the texts of pairs whose query is the title.
         self.rows += [{"id": f"passage {p.id}", "text": p.text} for p in islice(others, OTHERS)]
 
@@ -315,4 +315,4 @@ def _proof(of: str, old: Mapping[str, SearchScores], new: Mapping[str, SearchSco
     news = {"old hybrid": "new hybrid", "old vectors": "new vectors", "keywords": "new hybrid"}
     comparisons = [compare(scores[first], scores[second]) for first, second in news.items()]
     count = len(old["hybrid"].queries)
-    return Proof(count, of, {name: one.to_dict() for name, one in scores.items()}, comparisons)
+    return Proof(count, of, {name: row.to_dict() for name, row in scores.items()}, comparisons)

@@ -189,8 +189,9 @@ def _document(value: str | Mapping[str, Any]) -> tuple[str, ParsedDocument]:
         raise BertsmithError('a document is a text, or {"id": ..., "text": ..., "title": ...}')
     text, title = value["text"], str(value.get("title") or "")
     name = str(value.get("id") or value.get("_id") or text[:200])
-    texts = [HALVES.sub("\N{REPLACEMENT CHARACTER}", one) for one in (name, text, title)]
-    return texts[0], ParsedDocument(texts[1], texts[0], texts[2])
+    cells = (HALVES.sub("\N{REPLACEMENT CHARACTER}", cell) for cell in (name, text, title))
+    name, text, title = cells
+    return name, ParsedDocument(text, name, title)
 
 
 @contextmanager
@@ -312,12 +313,12 @@ def _stored_encoder(store: Store, settings: BuildSettings) -> TextEncoder | None
     if encoder.hash != stamp["hash"]:
         raise another_model(root, stamp, encoder.name)
     width = encoder.width or stamp["dimension"]
-    own = {"long": encoder.long, "document_prompt": encoder.prompts[1] or "", "width": width}
-    for name, stored in own.items():
-        if getattr(settings, name) not in (None, stored):
-            option = f"--{name.replace('_', '-')} {shlex.quote(str(stored))}"
+    stored = {"long": encoder.long, "document_prompt": encoder.prompts[1] or "", "width": width}
+    for name, value in stored.items():
+        if getattr(settings, name) not in (None, value):
+            option = f"--{name.replace('_', '-')} {shlex.quote(str(value))}"
             raise BertsmithError(
-                f"{root}: its passages were embedded with {setting_name(name, stored, option)};"
+                f"{root}: its passages were embedded with {setting_name(name, value, option)};"
                 f" use {again} to change that"
             )
     if settings.query_prompt is not None:

@@ -163,7 +163,7 @@ class PassageEmbedder:
         pending = {segment for (segment,) in execute("SELECT segment FROM pending")}
         segments = [segment for segment in self.store.segments() if segment.id not in pending]
         chosen = [segment for segment in segments if 2 * used.get(segment.id, 0) < segment.rows]
-        small = [one for one in segments if one not in chosen and one.rows < SEGMENT_ROWS]
+        small = [part for part in segments if part not in chosen and part.rows < SEGMENT_ROWS]
         if len(small) > MOST_SEGMENTS:
             chosen += small
         if not chosen:

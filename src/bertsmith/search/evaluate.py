@@ -40,7 +40,7 @@ def read_queries(path: Path) -> dict[str, str]:
     if start.startswith(".I"):
         # Judgements of SMART collections count queries from 1; their own numbers have gaps.
         texts = re.findall(r"^\.W[ \t]*\n(.*?)(?=^\.I|\Z)", text, re.MULTILINE | re.DOTALL)
-        queries = {str(number): " ".join(one.split()) for number, one in enumerate(texts, 1)}
+        queries = {str(number): " ".join(query.split()) for number, query in enumerate(texts, 1)}
     elif not start.startswith("{") and "<top>" in start[:2000].lower():
         queries = _topics(text)
     else:
@@ -152,9 +152,9 @@ def evaluate_search(
     `options` are those of `Index.search`. With a reranker, whose scores have another scale than
     those of the passages that it does not read, the run holds ranks (-1, -2, ...) instead.
     """
-    asked = judged_queries(queries, judgements)
+    judged = judged_queries(queries, judgements)
     run: Run = {}
-    for done, name in enumerate(asked, 1):
+    for done, name in enumerate(judged, 1):
         hits = index.search(
             queries[name], DEPTH + 50, mode=mode, by_document=True, highlight=False, **options
         )
@@ -163,7 +163,7 @@ def evaluate_search(
             score = hit.score if options.get("rerank") is None else -float(rank)
             scores.setdefault(document_name(hit.document, hit.file), score)
         run[name] = {document: scores[document] for document in ordered(scores)[:DEPTH]}
-        report(done, len(asked))
+        report(done, len(judged))
     return score_run(run, judgements, mode, draws)
 
 
@@ -171,9 +171,9 @@ def judged_queries(queries: Mapping[str, str], judgements: Judgements) -> list[s
     """The names of the queries that are judged; none is an error."""
     judged = [name for name in judgements if name in queries]
     if not judged:
-        some = ", ".join(list(queries)[:3]), ", ".join(list(judgements)[:3])
+        names = ", ".join(list(queries)[:3]), ", ".join(list(judgements)[:3])
         raise BertsmithError(
-            f"no query is judged: queries are called {some[0]}, ..., judgements {some[1]}, ..."
+            f"no query is judged: queries are called {names[0]}, ..., judgements {names[1]}, ..."
         )
     return judged
 

@@ -37,7 +37,7 @@ def _portions(index: Index) -> Iterator[tuple[list[dict[str, Any]], Any]]:
     """All passages as rows, with their vectors; without any vector an error."""
     passages = None
     for passages, vectors in index.portions():
-        yield [{name: getattr(one, name) for name in FIELDS} for one in passages], vectors
+        yield [{name: getattr(row, name) for name in FIELDS} for row in passages], vectors
     if passages is None:
         raise BertsmithError(f"{index.path}: has no vectors to export")
 

@@ -306,7 +306,7 @@ class Index:
             return True
         if not isinstance(error, DamagedSegmentError):
             return False
-        return all(one.name != error.segment.name for one in self._store.segments())
+        return all(other.name != error.segment.name for other in self._store.segments())
 
     def _explained(self, error: BertsmithError) -> BertsmithError:
         """Remember damage; an error about vectors, which can be computed again, says how."""
@@ -356,12 +356,13 @@ class Index:
         while ranking and len(hits) < top:
             first, ranking = ranking[:step], ranking[step:]
             pairs = zip(self._store.passages([number for number, _ in first]), first, strict=True)
-            more = [hit_of(passage, score, scores) for passage, (_, score) in pairs]
+            next_hits = [hit_of(passage, score, scores) for passage, (_, score) in pairs]
             if not settings.by_document:  # copies of a document are documents
-                more = distinct(more)
+                next_hits = distinct(next_hits)
             if reranker is not None and not hits:
-                more = [*reranker.rerank(query.text, more[:depth]), *more[depth:]]
-            hits = (best_of_documents if settings.by_document else distinct)([*hits, *more])
+                best = reranker.rerank(query.text, next_hits[:depth])
+                next_hits = [*best, *next_hits[depth:]]
+            hits = (best_of_documents if settings.by_document else distinct)([*hits, *next_hits])
         return hits[:top]
 
     def embed(self, query: str) -> Vectors:

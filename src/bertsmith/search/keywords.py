@@ -124,7 +124,7 @@ def parse(text: str) -> Query:
         for term in [term for word in words for term in _terms(word)]:
             single = len(term) == 1 and RUNS.fullmatch(term)
             (prefixes if single else terms).append(term)
-    return Query(text, *(tuple(dict.fromkeys(one)) for one in (terms, prefixes, phrases)))
+    return Query(text, *(tuple(dict.fromkeys(words)) for words in (terms, prefixes, phrases)))
 
 
 def _words(text: str) -> list[str]:

@@ -67,7 +67,7 @@ def index_tools(
     indexes: Mapping[str, Index], reader: LoadedModel | None
 ) -> dict[str, AssistantTool]:
     """Search the indexes, read on, and find answers if a model can extract them."""
-    sizes = [f"{name} ({one.about['files']:,} files)" for name, one in indexes.items()]
+    sizes = [f"{name} ({index.about['files']:,} files)" for name, index in indexes.items()]
     where = f"The person's documents: {', '.join(sizes)}."
 
     def index_of(request: Any) -> Index:
@@ -88,7 +88,8 @@ def index_tools(
     def find_answer(request: Any) -> Any:
         assert reader is not None
         hits = index_of(request).search(request.question, 10)
-        return [one.to_dict() for one in answers(reader, request.question, hits, request.top)]
+        best = answers(reader, request.question, hits, request.top)
+        return [answer.to_dict() for answer in best]
 
     tools = {
         "search": AssistantTool(
@@ -215,7 +216,7 @@ def create_server(indexes: Mapping[str, Index], models: Mapping[str, LoadedModel
 
 
 def _problem(error: ValidationError) -> str:
-    places = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors()[:3]]
+    places = [(".".join(map(str, row["loc"])), row["msg"]) for row in error.errors()[:3]]
     return "; ".join(f"{where}: {what}" if where else what for where, what in places)
 
 

@@ -118,13 +118,13 @@ def _scored(
     """The negatives that a teacher scores below the best positive, and the scores of all texts."""
     near, far = list(question.positives), [*question.negatives, *texts]
     scores = teacher.scores(question.query, [*near, *far])
-    own, rest = scores[: len(near)], scores[len(near) :]
-    limit = max(own) - how.margin
-    kept = [(text, score) for text, score in zip(far, rest, strict=True) if score < limit]
+    best = scores[: len(near)]
+    pairs = zip(far, scores[len(near) :], strict=True)
+    kept = [(text, score) for text, score in pairs if score < max(best) - how.margin]
     kept = kept[: len(question.negatives) + how.negatives]
     return {
         "negative": [text for text, _ in kept],
-        "scores": [round(score, 6) for score in (*own, *(score for _, score in kept))],
+        "scores": [round(score, 6) for score in (*best, *(score for _, score in kept))],
     }
 
 
@@ -155,12 +155,12 @@ def judged_questions(
 def read_questions(path: Path) -> list[MiningQuestion]:
     """Queries with their positives, from any file that has columns of both."""
     examples = read_data(path, TASK.name).examples
-    if not all(isinstance(one, Related) for one in examples):
+    if not all(isinstance(example, Related) for example in examples):
         raise BertsmithError(
             f"{path}: pairs with scores; mining needs queries with texts that answer them "
             f"(columns anchor and positive), or queries with {setting_name('judgements')}"
         )
     return [
-        MiningQuestion(one.anchor, one.positives, one.texts[1 + len(one.positives) :])
-        for one in examples
+        MiningQuestion(row.anchor, row.positives, row.texts[1 + len(row.positives) :])
+        for row in examples
     ]

@@ -121,7 +121,7 @@ def _joined(passage: StoredPassage, text: str) -> str:
 def _sentences(text: str) -> list[str]:
     places = [0, *(match.end() for match in SENTENCE.finditer(text)), len(text)]
     sentences = (text[start:end].strip() for start, end in pairwise(places))
-    return [one for one in sentences if WHOLE <= len(one) <= LONGEST and " " in one]
+    return [text for text in sentences if WHOLE <= len(text) <= LONGEST and " " in text]
 
 
 def _chosen(texts: Sequence[str], *keys: int | str) -> str:

@@ -55,14 +55,13 @@ class Reranker:
 
     def _late(self, query: str, texts: list[str]) -> list[float]:
         depth = [len(self.model.checkpoint.config.plan)]
-        states = (one.vectors[0] for one in hidden_states(self.model, [query, *texts], depth))
-        lengths = ((one, np.linalg.norm(one, axis=1, keepdims=True)) for one in states)
-        tokens, *passages = (one / np.maximum(length, 1e-12) for one, length in lengths)
+        states = (text.vectors[0] for text in hidden_states(self.model, [query, *texts], depth))
+        tokens, *passages = map(_units, states)
         if not len(tokens):
             return [0.0] * len(texts)
         return [
-            min(1.0, float((tokens @ one.T).max(1).mean())) if len(one) else -1.0  # rounded up
-            for one in passages
+            min(1.0, float((tokens @ own.T).max(1).mean())) if len(own) else -1.0  # rounded up
+            for own in passages
         ]
 
 
@@ -70,6 +69,10 @@ def _opened(model: str | Path | LoadedModel, device: str | None) -> LoadedModel:
     if isinstance(model, LoadedModel):
         return model
     return open_model(model, device=device, progress=False)
+
+
+def _units(states: Any) -> Any:
+    return states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-12)
 
 
 @dataclass(frozen=True)

@@ -59,21 +59,21 @@ def learn_weights(
     The gain over the weights in use is cross-validated: queries are never scored with weights that
     were chosen on them. Unless its interval is above 0, the index is not changed.
     """
-    asked = judged_queries(queries, judgements)
-    if len(asked) < FEWEST:
+    judged = judged_queries(queries, judgements)
+    if len(judged) < FEWEST:
         raise BertsmithError(
-            f"weights are learned from {FEWEST} judged queries or more; there are {len(asked)}"
+            f"weights are learned from {FEWEST} judged queries or more; there are {len(judged)}"
         )
     former = index.weights
     grid = [former, *(pair for pair in GRID if pair != former)]  # of equals, the first is kept
     names = {number: document_name(*place) for number, place in index.places().items()}
-    scores = np.empty((len(asked), len(grid)))
-    for row, name in enumerate(asked):
+    scores = np.empty((len(judged), len(grid)))
+    for row, name in enumerate(judged):
         rankings = index.rankings(queries[name])
         for column, pair in enumerate(grid):
             documents = _documents(fuse(*rankings, pair, FUSION), names)
             scores[row, column] = ndcg(ordered(documents), judgements[name])
-        report(row + 1, len(asked))
+        report(row + 1, len(judged))
     result = _compared(grid, scores, draws)
     if result.gained:
         index.keep_weights(result.weights)
@@ -97,8 +97,8 @@ def _compared(grid: list[Pair], scores: Any, draws: int) -> LearnedWeights:
     for fold in range(FOLDS):
         own = folds == fold
         held_out[own] = scores[own, scores[~own].mean(0).argmax()]
-    first, second = (partial(weighted_mean, one) for one in (scores[:, 0], held_out))
-    gain = resample_pair(first, second, len(scores), draws=draws)
+    means = partial(weighted_mean, scores[:, 0]), partial(weighted_mean, held_out)
+    gain = resample_pair(*means, len(scores), draws=draws)
     return LearnedWeights(
         weights=grid[int(scores.mean(0).argmax())],
         former=grid[0],
