@@ -5,7 +5,7 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +150,7 @@ def _sheet_cell(value: Any, ledger: Ledger) -> Any:
 def _sheet_table(
     path: Path, rows: Iterator[tuple[int, list[Any]]], headings: Headings, header: bool | None
 ) -> tuple[Table, Iterator[Row]]:
-    head = [row for _, row in zip(range(200), rows, strict=False)]
+    head = list(islice(rows, 200))
     if not head:
         raise BertsmithError(f"{path} is empty")
     width = max(len(cells) for _, cells in head)
@@ -159,16 +159,14 @@ def _sheet_table(
         header = is_header(texts[0], texts[1:], headings)
     names = [str(number) for number in range(1, width + 1)]
     if header:
-        for place, cell in enumerate(head[0][1]):
+        for place, cell in enumerate(head.pop(0)[1]):
             names[place] = str(cell).strip() if cell is not None else names[place]
         check_names(path, names)
 
     def listed() -> Iterator[Row]:
-        for place, (number, cells) in enumerate(chain(head, rows)):
-            if place or not header:
-                if len(cells) > width:
-                    raise BertsmithError(f"{path}, row {number}: more cells than the first rows")
-                filled = [*cells, *[None] * (width - len(cells))]
-                yield Row(number, dict(zip(names, filled, strict=True)))
+        for number, cells in chain(head, rows):
+            if len(cells) > width:
+                raise BertsmithError(f"{path}, row {number}: more cells than the first rows")
+            yield Row(number, dict(zip_longest(names, cells)))
 
     return Table(path, tuple(names), [], unit="row", header=header), listed()

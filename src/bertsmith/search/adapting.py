@@ -260,7 +260,7 @@ def _documents(index: Index) -> list[list[StoredPassage]]:
 
 
 def _split(pairs: list[list[Pair]], seed: int) -> tuple[list[list[Pair]], list[list[Pair]]]:
-    pairs = [of_document for of_document in pairs if of_document]
+    pairs = [*filter(None, pairs)]
     count = min(MOST_HELD, int(len(pairs) * HELD))
     order = [pairs[number] for number in _random_order(len(pairs), seed, "held out")]
     if count < FEWEST or sum(map(len, order[count:])) < FEWEST:

@@ -104,16 +104,15 @@ def _portions(path: Path, ledger: Ledger) -> Iterator[ParsedDocument]:
 
 def _notebook(text: str, path: Path, ledger: Ledger) -> ParsedDocument:
     """The cells of a Jupyter notebook with the text that they print; its unit is the cell."""
+    blocks = Blocks()
     try:
-        cells = json.loads(text)["cells"]
-        contents = [_cell_text(cell, ledger) for cell in cells]
+        for number, cell in enumerate(json.loads(text)["cells"], 1):
+            content = _cell_text(cell, ledger)
+            if content.strip():
+                headings = _markdown_headings(content) if cell["cell_type"] == "markdown" else []
+                blocks.add(f"{content}\n\n", number, headings)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BertsmithError(f"{path}: not a notebook that can be read ({error!r})") from None
-    blocks = Blocks()
-    for number, (cell, content) in enumerate(zip(cells, contents, strict=True), 1):
-        if content.strip():
-            headings = _markdown_headings(content) if cell["cell_type"] == "markdown" else []
-            blocks.add(f"{content}\n\n", number, headings)
     return blocks.document("cell")
 
 

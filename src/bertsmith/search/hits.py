@@ -62,12 +62,11 @@ class Hit:
     def body_start(self) -> int:
         """Return where the text continues below its own heading."""
         start, headings = 0, self.heading.split(" > ")
-        while True:
-            first, feed, rest = self.text[start:].partition("\n")
-            own = first.strip("#= \r") in headings
-            if not (feed and rest.strip() and first.strip() and own):
-                return start
+        first, _, rest = self.text.partition("\n")
+        while rest.strip() and first.strip() and first.strip("#= \r") in headings:
             start = len(self.text) - len(rest.lstrip())
+            first, _, rest = self.text[start:].partition("\n")
+        return start
 
     def _matches(self, start: int, end: int) -> tuple[int, int]:
         """How many different words, and how many in all, match within a span."""

@@ -94,7 +94,6 @@ def scan(
 def _walk(
     root: Path, own: Mapping[str, list[str]], ledger: Ledger, unread: dict[str, str]
 ) -> Iterator[Path]:
-
     def unreadable(error: OSError) -> None:
         if error.errno not in GONE:
             key = text_key(Path(error.filename))
