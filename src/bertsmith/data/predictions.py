@@ -4,7 +4,7 @@ import csv
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
@@ -31,10 +31,7 @@ def open_predictions(
     data: Any = None,
     records: Records = NONE,
 ) -> Iterator["_JsonLines | _Delimited | _Parquet"]:
-    """A file that appears when it is complete, in the format of its name; or standard output.
-
-    csv has the delimiter of `data`, the source that was opened.
-    """
+    """A file that appears when it is complete, or standard output; csv as the source `data`."""
     kind = format_of(out, format, records)
     if out == STANDARD_INPUT:
         out = None
@@ -42,10 +39,9 @@ def open_predictions(
         if out is None:
             file = setting_name("out", "FILE")
             raise BertsmithError(f"parquet cannot be written to standard output: name {file}")
-        with atomic(out) as stream:
-            parquet = _Parquet(out, stream)
+        # Closed after an error too: pyarrow would write to the closed stream later.
+        with atomic(out) as stream, closing(_Parquet(out, stream)) as parquet:
             yield parquet
-            parquet.close()
         return
     with nullcontext(sys.stdout) if out is None else atomic(out, "w") as lines:
         if kind in ("csv", "tsv"):
@@ -133,10 +129,7 @@ class _Delimited:
 
 
 class _Parquet:
-    """parquet; lists and objects of results are JSON, and the first rows decide the types.
-
-    Arrays are vectors: lists of float32 of one length.
-    """
+    """The first rows decide the types: lists and objects are JSON, arrays lists of float32."""
 
     def __init__(self, path: Path, stream: IO[bytes]) -> None:
         from numpy import ndarray

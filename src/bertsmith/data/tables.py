@@ -196,10 +196,7 @@ def check_names(path: Path, names: Iterable[str]) -> None:
 
 
 def draw(texts: Iterable[str], limit: int, seed: int = 0) -> list[str]:
-    """Draw a random sample of at most `limit` texts, without blank ones, in the original order.
-
-    Only the sample is held in memory.
-    """
+    """Draw a random sample of at most `limit` texts, without blank ones, in the original order."""
     random = Random(seed)
     drawn: list[tuple[int, str]] = []
     for number, text in enumerate(text for text in texts if text.strip()):

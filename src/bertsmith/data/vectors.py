@@ -1,7 +1,7 @@
 """Vectors to a file as they are computed: .npy, or .jsonl and .parquet with their rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,10 +25,8 @@ def open_vectors(out: Path) -> Iterator["_Array | _Rows"]:
     """A file that appears when it is complete, in the format that its name ends with."""
     check_ending(out)
     if out.suffix == ".npy":
-        with atomic(out) as stream:
-            array = _Array(out, stream)
+        with atomic(out) as stream, closing(_Array(out, stream)) as array:
             yield array
-            array.close()
     else:
         with open_predictions(out) as writer:
             yield _Rows(writer, arrays=out.suffix == ".parquet")

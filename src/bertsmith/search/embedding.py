@@ -24,10 +24,7 @@ MERGED_BYTES = 128 << 20
 
 
 class PassageEmbedder:
-    """Computes vectors of passages and writes them to segments, within a transaction of the store.
-
-    A vector is known by the key of its text, so that passages of equal texts share it.
-    """
+    """Computes vectors of passages, known by keys of their texts, and writes them to segments."""
 
     def __init__(
         self, store: Store, encoder: TextEncoder | None, report: Callable[[int, int], None]
@@ -97,10 +94,7 @@ class PassageEmbedder:
         self.report(self.done, self.total)
 
     def flush(self, ahead: bool = False) -> None:
-        """Embed the texts that wait, and record all vectors in the database.
-
-        Vectors are recorded for stored passages or, `ahead` of these, by their keys.
-        """
+        """Embed the texts that wait, and record all vectors; `ahead` of the passages, by key."""
         self.embed()
         places = self._record()
         if ahead:

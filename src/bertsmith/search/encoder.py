@@ -138,10 +138,7 @@ def encoder_of(
     dtype: str | None = None,
     ledger: Ledger | None = None,
 ) -> TextEncoder:
-    """The encoder of an index, with the settings of its vectors; `name` is its new location.
-
-    An index of an earlier version has no prompts of its own, and uses the model's default prompt.
-    """
+    """The encoder of an index, with the settings of its vectors; `name` is its new location."""
     return TextEncoder(
         str(name or stamp.get("name")),
         device,

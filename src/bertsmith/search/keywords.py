@@ -213,10 +213,7 @@ class KeywordSearch:
         return frequency
 
     def allowed(self, query: Query, condition: str, values: list[Any]) -> Ids | None:
-        """The sorted ids of passages that match a condition on files `f`, and the query's phrases.
-
-        None stands for all.
-        """
+        """The sorted ids of passages that match filters on files `f` and all phrases; None: all."""
         conditions = [condition] if condition else []
         if query.required:
             conditions.append("p.id IN (SELECT rowid FROM words WHERE words MATCH ?)")

@@ -94,10 +94,7 @@ def _row(
 def _different(
     passages: Iterable[StoredPassage], question: MiningQuestion, times: int, count: int
 ) -> Iterator[str]:
-    """Texts that repeat neither each other nor a positive; `times` × `count` at most.
-
-    A passage that contains a positive, such as a short answer, or is a part of one, repeats it.
-    """
+    """At most `times` × `count` texts, none of which contains another or a positive."""
     known = {_plain(text) for text in (*question.positives, *question.negatives)}
     left = times * count
     for passage in passages:

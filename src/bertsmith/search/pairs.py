@@ -28,12 +28,7 @@ class Pair:
 
 
 def pairs_of(documents: Sequence[Sequence[StoredPassage]], seed: int = 0) -> list[list[Pair]]:
-    """The pairs of each document, whose passages are in order.
-
-    Titles and headings with the text below them, a sentence or an item of a list with the passage
-    that it was taken from, a sentence with the next passage, and links with what they lead to.
-    Nothing that makes up a query stays in the text that belongs to it.
-    """
+    """The pairs of each document, whose passages are in order; no text contains its query."""
     targets = {_page(passages[0].file): passages for passages in documents if passages}
     return [list(_pairs(passages, targets, seed)) for passages in documents]
 

@@ -73,10 +73,7 @@ def joined_text(title: str, heading: str, text: str) -> str:
 
 
 def _sections(document: ParsedDocument) -> list[Section]:
-    """The parts between headings, each with the path of the headings above it; pages of a PDF.
-
-    A heading without a text of its own belongs to the next section, at the end to the last one.
-    """
+    """Pages of a PDF; else the parts between headings, of which those without a text are joined."""
     text = document.text
     if document.unit == "page" and document.lines:
         places = [place for place, _ in document.lines]

@@ -65,10 +65,9 @@ def under(key: str, root: Path | str) -> bool:
 def scan(
     roots: Sequence[Path], ledger: Ledger, patterns: Mapping[str, Mapping[str, list[str]]]
 ) -> tuple[list[SourceFile], dict[str, str]]:
-    """List every regular file of the roots once, in order, and count what is left out.
+    """List every regular file of the roots once, in order, and why others could not be read.
 
-    Also returns why folders and files could not be read. `patterns` has the patterns `exclude` and
-    `include` of each root, as .gitignore writes them.
+    `patterns` has the patterns `exclude` and `include` of each root, as .gitignore writes them.
     """
     files: dict[str, SourceFile] = {}
     unread: dict[str, str] = {}
