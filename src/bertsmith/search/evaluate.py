@@ -203,7 +203,7 @@ def compare(
 ) -> dict[str, Any]:
     """The difference of the second from the first on the same queries, with its interval."""
     rows = [[side.queries[name][metric] for name in first.queries] for side in (first, second)]
-    means = (partial(weighted_mean, row) for row in rows)
+    means = partial(weighted_mean, rows[0]), partial(weighted_mean, rows[1])
     result: Comparison = resample_pair(*means, len(first.queries), draws=draws)
     return {"first": first.mode, "second": second.mode, "metric": metric, **asdict(result)}
 

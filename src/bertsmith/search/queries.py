@@ -35,8 +35,8 @@ class IndexModel:
     ) -> None:
         """`model` is the encoder, or its new location."""
         self.path, self.device, self.dtype, self.ledger = path, device, dtype, ledger
-        loaded = isinstance(model, TextEncoder)
-        self.encoder, self.place = (model, None) if loaded else (None, model)
+        self.encoder = model if isinstance(model, TextEncoder) else None
+        self.place = None if isinstance(model, TextEncoder) else model
         self.lock = threading.Lock()  # readers share the encoder
         self._queries: QueryEncoder | None = None
 
