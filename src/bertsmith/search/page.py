@@ -22,19 +22,18 @@ def server(index: Index, port: int = 0) -> ThreadingHTTPServer:
         def do_GET(self) -> None:
             host = self.headers.get("Host", "").rpartition(":")[0]
             if host not in HOSTS or len(self.path) > LONGEST:
-                self._send(403, "text/plain", "this page is for this machine alone\n")
+                self._send(403, "text/plain", b"this page is for this machine alone\n")
                 return
             address = urlsplit(self.path)
             if address.path == "/":
-                self._send(200, "text/html", search_page(index))
+                self._send(200, "text/html", search_page(index).encode())
             elif address.path == "/search":
                 status, hits = answer(index, address.query)
-                self._send(status, "application/json", json.dumps(hits))
+                self._send(status, "application/json", json.dumps(hits).encode())
             else:
-                self._send(404, "text/plain", "there is no such page\n")
+                self._send(404, "text/plain", b"there is no such page\n")
 
-        def _send(self, status: int, kind: str, text: str) -> None:
-            content = text.encode()
+        def _send(self, status: int, kind: str, content: bytes) -> None:
             self.send_response(status)
             self.send_header("Content-Type", f"{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))
