@@ -55,6 +55,14 @@ def test_a_family_keeps_some(family: str, made: Maker, tmp_path: Path) -> None:
     assert_allclose(again.states(text, special=True).vectors, states, atol=1e-4)
 
 
+def test_rotary_positions_without_windows_stay() -> None:
+    settings = {"model_type": "nomic_bert", "vocab_size": 60, "hidden_size": 16}
+    settings |= {"num_attention_heads": 2, "intermediate_size": 24, "num_hidden_layers": 4}
+    student = keep_layers(create(settings, heads=()), (0, 3))
+    assert (student.config.layers, student.config.windows) == (2, ())
+    assert "layer_types" not in student.settings
+
+
 def test_windows_follow_their_layers() -> None:
     settings = {"model_type": "modernbert", "vocab_size": 60, "hidden_size": 16}
     settings |= {"num_attention_heads": 2, "intermediate_size": 24, "num_hidden_layers": 6}

@@ -17,26 +17,8 @@ from bertsmith.checkpoint.read import read, read_config, read_notes
 from bertsmith.checkpoint.sentence import Sentence, read_sentence
 from bertsmith.checkpoint.write import demand_float, kept_float32, write
 
-__all__ = ["Checkpoint", "Lora", "Report", "Sentence", "attach", "built_in", "convert", "create"]
-__all__ += [
-    "add_averaging_layer",
-    "can_average",
-    "check_layers",
-    "demand_float",
-    "demand_whole",
-    "export_model",
-    "extend_vocabulary",
-    "keep_layers",
-    "kept_float32",
-    "locate",
-    "model_hash",
-    "read",
-    "read_config",
-    "read_notes",
-    "read_sentence",
-    "save",
-    "save_adapter",
-    "spread_layers",
-    "tokenizer_folder",
-    "write",
-]
+__all__ = ["Checkpoint", "Lora", "Report", "Sentence", "add_averaging_layer", "attach", "built_in"]
+__all__ += ["can_average", "check_layers", "convert", "create", "demand_float", "demand_whole"]
+__all__ += ["export_model", "extend_vocabulary", "keep_layers", "kept_float32", "locate"]
+__all__ += ["model_hash", "read", "read_config", "read_notes", "read_sentence", "save"]
+__all__ += ["save_adapter", "spread_layers", "tokenizer_folder", "write"]

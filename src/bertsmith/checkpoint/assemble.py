@@ -52,6 +52,8 @@ def substitute(model: nn.Module, others: Mapping[nn.Parameter, nn.Parameter]) ->
 def emptied(module: nn.Module) -> dict[int, Any]:
     """A memo for `deepcopy`: the copies of a module's parameters take no memory."""
     return {
-        id(one): nn.Parameter(torch.empty_like(one, device="meta"), one.requires_grad)
-        for one in module.parameters()
+        id(parameter): nn.Parameter(
+            torch.empty_like(parameter, device="meta"), parameter.requires_grad
+        )
+        for parameter in module.parameters()
     }

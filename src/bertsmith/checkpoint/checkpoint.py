@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,6 @@ class Report:
     def lines(self) -> list[str]:
         """The report as lines of text; empty if all tensors were used."""
         lines = list(self.notes)
-
         for names, text in (
             (self.new, "newly initialised: train before use"),
             (self.unused, "in the checkpoint but not used by this model"),
@@ -77,7 +76,8 @@ class Checkpoint:
         with meaningful("config.json: labels"):
             stored, count = self.settings.get("id2label") or {}, labels(self.settings)
             if len(stored) == count:
-                names = [str(stored[key]) for key in sorted(stored, key=_label_number)]
+                number = partial(whole_number, name="a key of id2label", high=MOST_LABELS)
+                names = [str(stored[key]) for key in sorted(stored, key=number)]
                 for name, times in Counter(names).items():
                     if times > 1:
                         raise BertsmithError(
@@ -87,10 +87,6 @@ class Checkpoint:
             if not 0 < count <= MOST_LABELS:
                 raise BertsmithError(f"{count} of them")
             return [f"LABEL_{number}" for number in range(count)]
-
-
-def _label_number(key: object) -> int:
-    return whole_number(key, "a key of id2label", high=MOST_LABELS)
 
 
 def configure(

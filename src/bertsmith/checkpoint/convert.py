@@ -1,4 +1,4 @@
-"""Convert any readable layout to a safetensors directory, and verify the result."""
+"""Write complete model directories with a model card; convert readable layouts to them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,45 @@ from typing import Any
 import torch
 
 from bertsmith import __version__
-from bertsmith.checkpoint.card import write_card
 from bertsmith.checkpoint.checkpoint import Checkpoint
 from bertsmith.checkpoint.locate import locate
 from bertsmith.checkpoint.lora import Lora, base_of, tokenizer_folder, write_adapter
 from bertsmith.checkpoint.read import read
 from bertsmith.checkpoint.sentence import Sentence, read_sentence, write_sentence
 from bertsmith.checkpoint.write import stored_settings, write
+from bertsmith.cpu import int8_weights
 from bertsmith.errors import BertsmithError
-from bertsmith.files import write_json
+from bertsmith.files import write_json, write_text
 from bertsmith.folders import check_replaceable, marking, replace_directory
 from bertsmith.foreign import read_json
 from bertsmith.tokenizer import Tokenizer
+
+CARD = """---
+library_name: bertsmith
+{tag}tags: [{family}]
+---
+
+# {name}
+
+{family}: {layers} layers, {width} wide, {heads_each} attention heads, {parameters:,} parameters,
+vocabulary of {vocabulary:,}, inputs of up to {length:,} tokens. Heads: {heads}.
+
+```python
+import bertsmith as bs
+
+bert = bs.load("{name}")
+```
+
+Written by bertsmith {version}. {others}
+"""
+OPENS = "`{library}` opens this directory too."
+ADAPTER = """This is an adapter (LoRA) of `{base}`: it needs that model."""
+INT8 = """Its weights are int8 values with a scale for each row.
+For `{library}`, write them as float32:
+
+```
+bertsmith convert {name} {name}-float32
+```"""
 
 
 def save(
@@ -81,8 +108,7 @@ def convert(
     """
     check_replaceable(out, overwrite)
     directory = locate(source)
-    found = read_sentence(directory)
-    directory, sentence = found or (directory, Sentence())
+    directory, sentence = read_sentence(directory) or (directory, Sentence())
     checkpoint = read(directory, settings={"model_type": family} if family else None, dtype=None)
     tokenizer = Tokenizer.load(tokenizer_folder(directory), family=checkpoint.family.name)
     if dtype is not None:
@@ -99,7 +125,11 @@ def convert(
         save(part, checkpoint, tokenizer, sentence, dtype)
         again = read(part, heads=checkpoint.entries, dtype=None)
         kinds = ", ".join(sorted({str(p.dtype)[6:] for p in again.model.parameters()}))
-        difference = largest_difference(checkpoint, again)
+        before = dict(checkpoint.model.named_parameters())
+        difference = max(
+            float((before[name].detach().double() - after.detach().double()).abs().max())
+            for name, after in again.model.named_parameters()
+        )
 
     replace_directory(out, write_and_compare, overwrite)
     return {
@@ -116,10 +146,29 @@ def convert(
     }
 
 
-def largest_difference(before: Checkpoint, after: Checkpoint) -> float:
-    """The largest difference of any weight."""
-    old = dict(before.model.named_parameters())
-    return max(
-        float((old[name].detach().double() - parameter.detach().double()).abs().max())
-        for name, parameter in after.model.named_parameters()
+def write_card(directory: Path, checkpoint: Checkpoint, base: str = "") -> None:
+    """Write the model card, unless there is one; with `base`, that of an adapter of this model."""
+    path = directory / "README.md"
+    if path.exists():
+        return
+    config, name = checkpoint.config, directory.resolve().name
+    others = ADAPTER if base else INT8 if int8_weights(checkpoint.model) else OPENS
+    text = CARD.format(
+        tag="pipeline_tag: fill-mask\n" if "masked_lm" in checkpoint.entries else "",
+        family=checkpoint.family.name,
+        name=name,
+        layers=config.layers,
+        width=config.width,
+        heads_each=config.attention_heads,
+        parameters=sum(parameter.numel() for parameter in checkpoint.model.parameters()),
+        vocabulary=config.vocabulary,
+        length=config.max_length,
+        heads=", ".join(checkpoint.entries) or "none",
+        version=__version__,
+        others=others.format(
+            base=base,
+            name=name,
+            library="transformers" if config.plan else "sentence-transformers",
+        ),
     )
+    write_text(path, text)

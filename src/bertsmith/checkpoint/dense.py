@@ -42,8 +42,7 @@ class Dense:
     def __call__(self, x: Tensor) -> Tensor:
         """Project vectors (N, D) → (N, E)."""
         bias = None if self.bias is None else self.bias.to(x)
-        result: Tensor = ACTIVATIONS[self.activation](F.linear(x, self.weight.to(x), bias))
-        return result
+        return ACTIVATIONS[self.activation](F.linear(x, self.weight.to(x), bias))
 
 
 def read_dense(directory: Path) -> Dense:
@@ -63,9 +62,9 @@ def read_dense(directory: Path) -> Dense:
         raise BertsmithError(f"{directory}: has no tensor {missing[0]}")
     tensors = [files.read(name).float() for name in names]
     shape = settings.get("out_features"), settings.get("in_features")
-    if [tuple(one.shape) for one in tensors] != [shape, shape[:1]][: len(tensors)]:
+    if [tuple(tensor.shape) for tensor in tensors] != [shape, shape[:1]][: len(tensors)]:
         raise BertsmithError(f"{directory}: its weights do not have the shape {shape} of {path}")
-    if not all(one.isfinite().all() for one in tensors):
+    if not all(tensor.isfinite().all() for tensor in tensors):
         raise BertsmithError(f"{directory}: its weights have values that are not numbers")
     return Dense(tensors[0], tensors[1] if len(tensors) > 1 else None, kind)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,16 +26,16 @@ def extend_vocabulary(
     if any(number < 0 or number >= old for parts in pieces.values() for number in parts):
         raise BertsmithError("a new token is initialised from an id that the model does not have")
     rows = max(size, old)
-    token = model.encoder.embedding.token
+    token: Any = model.encoder.embedding.token
+    outputs: list[Any] = [head.output for head in model.heads.values()]
     others = {parameter: parameter for parameter in model.parameters()}
-    for module in (token, *(getattr(head, "output", None) for head in model.heads.values())):
-        for parameter in () if module is None else module.parameters(recurse=False):  # type: ignore[union-attr]
+    for module in (token, *outputs):
+        for parameter in module.parameters(recurse=False):
             if parameter.shape[0] == old and others[parameter] is parameter:
                 others[parameter] = nn.Parameter(_grown(parameter.detach(), pieces, rows))
     substitute(model, others)
-    token.num_embeddings = rows  # type: ignore[union-attr]
-    for head in model.heads.values():
-        output = getattr(head, "output", None)
+    token.num_embeddings = rows
+    for output in outputs:
         if isinstance(output, nn.Linear) and output.out_features == old:
             output.out_features = rows
     return replace(checkpoint, settings={**checkpoint.settings, "vocab_size": rows})

@@ -67,7 +67,11 @@ class TensorFiles:
             self.int8.add(weight)
 
     def _index(self, path: Path, listed: set[str]) -> None:
-        demand_weights(path)
+        with path.open("rb") as file:
+            if file.read(40).startswith(b"version https://git-lfs."):
+                raise BertsmithError(
+                    f"{path}: a Git LFS pointer, not the weights; fetch them with `git lfs pull`"
+                )
         source = (SafeTensors if path.suffix == ".safetensors" else PickledTensors)(path)
         names = source.names()
         self.notes += source.notes
@@ -86,20 +90,18 @@ class TensorFiles:
         if name in self.int8:
             return self._scaled(name, path)
         with readable(path):
-            found = self.open[path].get(name)
-        if found.dtype not in FLOATS:
+            tensor = self.open[path].get(name)
+        if tensor.dtype not in FLOATS:
             raise BertsmithError(
-                f"{path}: {name} is stored as {found.dtype}, which is not supported"
+                f"{path}: {name} is stored as {tensor.dtype}, which is not supported"
             )
-        return found
+        return tensor
 
     def _scaled(self, name: str, path: Path) -> Tensor:
-        """A weight that is stored as int8 values with scales."""
         with readable(path):
             values, scale = (self.open[path].get(name + part) for part in (INT8, SCALE))
-        if values.dtype != torch.int8 or not bool(
-            (scale.float() > 0).all() & scale.isfinite().all()
-        ):
+        positive = bool((scale.float() > 0).all() & scale.isfinite().all())
+        if values.dtype != torch.int8 or not positive:
             raise BertsmithError(
                 f"{path}: the scales of {name} are not all positive numbers: damaged; "
                 "quantize the float32 model again"
@@ -118,8 +120,7 @@ class SafeTensors:
 
     def names(self) -> list[str]:
         """The names of all tensors."""
-        names: list[str] = self.file.offset_keys()
-        return names
+        return self.file.offset_keys()
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor, which is not read for it."""
@@ -127,32 +128,31 @@ class SafeTensors:
 
     def get(self, name: str) -> Tensor:
         """Read a tensor from the file."""
-        tensor: Tensor = self.file.get_tensor(name)
-        return tensor
+        return self.file.get_tensor(name)
 
 
 def _weight_files(directory: Path) -> dict[Path, set[str]]:
     """The files that hold the weights, and which tensors an index says are in each."""
-    for whole in ("model.safetensors", "pytorch_model.bin"):
-        index = directory / f"{whole}.index.json"
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        index = directory / f"{name}.index.json"
         with readable(directory):
-            if (directory / whole).is_file():
-                return {directory / whole: set()}
+            if (directory / name).is_file():
+                return {directory / name: set()}
             if not index.is_file():
                 continue
         listed = read_json(index).get("weight_map")
         if not isinstance(listed, dict) or not listed:
             raise BertsmithError(f"{index}: has no weight_map")
-        found: dict[Path, set[str]] = {}
+        files: dict[Path, set[str]] = {}
         for file in {str(file): file for file in listed.values()}.values():
-            found[inside(directory, file)] = {name for name in listed if listed[name] == file}
-        return found
-    instead = _instead(directory)
-    raise BertsmithError(f"{directory}: no model.safetensors or pytorch_model.bin here{instead}")
+            files[inside(directory, file)] = {name for name in listed if listed[name] == file}
+        return files
+    other = _other_weights(directory)
+    raise BertsmithError(f"{directory}: no model.safetensors or pytorch_model.bin here{other}")
 
 
-def _instead(directory: Path) -> str:
-    """What a directory without weights holds instead, and what to do about it."""
+def _other_weights(directory: Path) -> str:
+    """The end of an error: weights in a format that is not read, if there are any."""
     with readable(directory):
         names = sorted(path.name for path in directory.iterdir())
     for ending, kind in OTHER_WEIGHTS.items():
@@ -175,18 +175,9 @@ OTHER_WEIGHTS = {
 }
 
 
-def demand_weights(path: Path) -> None:
-    """Refuse what only stands for a weights file: the pointer that Git LFS leaves."""
-    with path.open("rb") as file:
-        if file.read(40).startswith(b"version https://git-lfs."):
-            raise BertsmithError(
-                f"{path}: a Git LFS pointer, not the weights; fetch them with `git lfs pull`"
-            )
-
-
 @contextmanager
 def readable(path: Path, fault: str = "damaged or not a weights file") -> Iterator[None]:
-    """Whatever a bad file raises becomes one line."""
+    """Turn whatever a bad file raises into one line."""
     try:
         yield
     except BertsmithError:

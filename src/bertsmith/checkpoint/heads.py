@@ -12,15 +12,6 @@ from bertsmith.families import Family, HeadEntry, Settings
 Entries = dict[str, HeadEntry]
 
 
-def requested_heads(
-    family: Family, settings: Settings, stored: Iterable[str], asked: Iterable[str], fresh: Entries
-) -> Entries:
-    """The heads that a caller asks for, each in the layout that fits the stored tensors best."""
-    # `entry_of` refuses a kind that the family does not have.
-    kinds = [entry_of(family, kind).kind for kind in asked]
-    return {kind: _best_layout(family, kind, settings, stored) for kind in kinds} | fresh
-
-
 def stored_heads(
     family: Family,
     settings: Settings,
@@ -37,9 +28,9 @@ def stored_heads(
     absent: list[str] = []
     claimed = {path for entry in fresh.values() for path in outputs(entry)}
     suffix = re.search(r"(For[A-Z]\w+|Model)$", declared(settings))
-    named = family.architectures.get(suffix[0] if suffix else "", ())
-    for kind in (kind for kind in named if kind not in fresh):
-        entry = _best_layout(family, kind, settings, stored)
+    listed = family.architectures.get(suffix[0] if suffix else "", ())
+    for kind in (kind for kind in listed if kind not in fresh):
+        entry = best_layout(family, kind, settings, stored)
         if not _partly_stored(entry, family, stored):
             absent.append(kind)
         elif not outputs(entry) & claimed:
@@ -54,8 +45,9 @@ def stored_heads(
     return chosen | fresh, absent
 
 
-def _best_layout(family: Family, kind: str, settings: Settings, stored: Iterable[str]) -> HeadEntry:
-    """The layout of a kind of head with the least mismatch."""
+def best_layout(family: Family, kind: str, settings: Settings, stored: Iterable[str]) -> HeadEntry:
+    """The layout of a kind of head that fits the stored tensors best."""
+    entry_of(family, kind)  # an error if the family does not have this kind
     layouts = [entry for entry in family.heads if entry.kind == kind]
     return min(layouts, key=lambda entry: _mismatch(entry, settings, stored))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -14,7 +14,7 @@ from bertsmith.checkpoint.assemble import assemble, substitute
 from bertsmith.checkpoint.checkpoint import Checkpoint, configure
 from bertsmith.checkpoint.names import Translation
 from bertsmith.errors import BertsmithError
-from bertsmith.model import Config, Rotary
+from bertsmith.model import Config
 
 
 def spread_layers(depth: int, count: int) -> tuple[int, ...]:
@@ -69,7 +69,7 @@ def _rebuilt(
     names = Translation(family, settings, entries, checkpoint.config.per_head)
     model = assemble(configure(family, settings, entries), names, "meta")
     empty = model.named_parameters()
-    substitute(model, {one: nn.Parameter(value(name, one)) for name, one in empty})
+    substitute(model, {old: nn.Parameter(value(name, old)) for name, old in empty})
     return replace(checkpoint, model=model.eval(), settings=settings)
 
 
@@ -142,31 +142,21 @@ def check_layers(
 
 
 def _settings(checkpoint: Checkpoint, layers: Sequence[int]) -> dict[str, Any]:
-    """config.json for these layers only."""
     settings = _with_depth(checkpoint, len(layers))
     if pruned := settings.get("pruned_heads"):
         settings["pruned_heads"] = {
             str(new): pruned[str(old)] for new, old in enumerate(layers) if str(old) in pruned
         }
     settings.pop("layer_types", None)
-    return settings | _kinds(checkpoint, layers, settings)
+    if checkpoint.config.windows:
+        windows = tuple(checkpoint.config.windows[number] for number in layers)
+        if configure(checkpoint.family, settings, {}).windows != windows:  # not its usual pattern
+            kinds = ["full_attention" if w is None else "sliding_attention" for w in windows]
+            settings["layer_types"] = kinds
+    return settings
 
 
 def _with_depth(checkpoint: Checkpoint, depth: int) -> dict[str, Any]:
-    """config.json with another number of layers."""
     keys = [key for key, fields in checkpoint.family.keys.items() if "layers" in fields.split()]
     present = [key for key in keys if key in checkpoint.settings] or keys[-1:]
     return {**checkpoint.settings, **dict.fromkeys(present, depth)}
-
-
-def _kinds(
-    checkpoint: Checkpoint, layers: Sequence[int], settings: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The kinds of layers (global or local attention), where they are not the family's pattern."""
-    if not isinstance(checkpoint.config.signal, Rotary):
-        return {}
-    windows = tuple(checkpoint.config.windows[number] for number in layers)
-    if configure(checkpoint.family, settings, {}).windows == windows:
-        return {}
-    kinds = ["full_attention" if one is None else "sliding_attention" for one in windows]
-    return {"layer_types": kinds}

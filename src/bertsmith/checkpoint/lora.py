@@ -71,7 +71,7 @@ class LoraUpdate(nn.Module):
         self.sizes, self.chosen, self.scale = sizes, chosen, lora.scale
         new, inner = linear.weight.new_empty, linear.in_features
         self.a = nn.ParameterList([new(lora.rank, inner) for _ in filter(None, chosen)])
-        rows = [size for size, one in zip(sizes, chosen, strict=True) if one]
+        rows = [size for size, target in zip(sizes, chosen, strict=True) if target]
         self.b = nn.ParameterList([torch.zeros_like(new(size, lora.rank)) for size in rows])
 
     def install(self, linear: nn.Linear) -> None:
@@ -82,27 +82,19 @@ class LoraUpdate(nn.Module):
     def added(self, linear: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         """Add the updates to a layer's output; a forward hook of the layer."""
         (x,) = inputs
-        return output + self.scale * torch.cat(
-            [
-                x.new_zeros(len(x), size) if part is None else (x @ part[0].T) @ part[1].T
-                for size, part in zip(self.sizes, self.parts(), strict=True)
-            ],
-            dim=-1,
-        )
+        return output + self.scale * torch.cat([(x @ a.T) @ b.T for a, b in self.parts()], dim=-1)
 
-    def parts(self) -> list[tuple[Tensor, Tensor] | None]:
-        """A and B of each part of the layer; None of one that is no target."""
-        pairs = zip(self.a, self.b, strict=True)
-        return [next(pairs) if one else None for one in self.chosen]
+    def parts(self) -> list[tuple[Tensor, Tensor]]:
+        """A and B of each part of the layer; of rank 0 where a part is no target."""
+        pairs, first = zip(self.a, self.b, strict=True), self.a[0]
+        return [
+            next(pairs) if target else (first[:0], first.new_empty(size, 0))
+            for size, target in zip(self.sizes, self.chosen, strict=True)
+        ]
 
     def product(self) -> Tensor:
         """What is added to the weight of the layer."""
-        return self.scale * torch.cat(
-            [
-                self.a[0].new_zeros(size, self.a[0].shape[1]) if part is None else part[1] @ part[0]
-                for size, part in zip(self.sizes, self.parts(), strict=True)
-            ]
-        )
+        return self.scale * torch.cat([b @ a for a, b in self.parts()])
 
 
 def attach(checkpoint: Checkpoint, lora: Lora, seed: int = 0) -> None:
@@ -112,14 +104,16 @@ def attach(checkpoint: Checkpoint, lora: Lora, seed: int = 0) -> None:
     generator, device = None, next(checkpoint.model.parameters()).device
     if device.type != "meta":
         generator = torch.Generator(device).manual_seed(seed)
-    asked = [] if lora.targets in GROUPS else [one.strip() for one in lora.targets.split(",")]
     count = 0
     for path, linear in list(_layers(checkpoint.model)):
-        theirs = [one.removesuffix(".weight") for one in names.theirs(f"{path}.weight")]
-        known |= {one.rpartition(".")[2] for one in theirs}
-        group = GROUPS.get(lora.targets, "") in path.split(".") or lora.targets == "all"
-        chosen = [any(f".{one}".endswith(f".{end}") for end in asked) for one in theirs]
-        chosen = [group] * len(theirs) if not asked else chosen
+        theirs = [name.removesuffix(".weight") for name in names.theirs(f"{path}.weight")]
+        known |= {name.rpartition(".")[2] for name in theirs}
+        if lora.targets in GROUPS:
+            in_group = lora.targets == "all" or GROUPS[lora.targets] in path.split(".")
+            chosen = [in_group] * len(theirs)
+        else:
+            ends = tuple(f".{end.strip()}" for end in lora.targets.split(","))
+            chosen = [f".{name}".endswith(ends) for name in theirs]
         if any(chosen):
             sizes = [len(part) for part in names.part(f"{path}.weight", linear.weight)]
             update = LoraUpdate(linear, sizes, chosen, lora)
@@ -135,15 +129,13 @@ def attach(checkpoint: Checkpoint, lora: Lora, seed: int = 0) -> None:
 
 def plain_parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """The parameters of a model by their names, with updates merged into the weights."""
-    updates = {f"{path}.weight": one for path, one in _updates(model)}
+    updates = {f"{path}.weight": update for path, update in _updates(model)}
     for name, parameter in model.named_parameters():
         if ".lora." not in name:
-            update = updates.get(name)
-            yield name, parameter if update is None else parameter + update.product()
+            yield name, parameter + updates[name].product() if name in updates else parameter
 
 
 def _layers(model: Model) -> Iterator[tuple[str, nn.Linear]]:
-    """The linear layers of the blocks."""
     for path, module in model.named_modules():
         if path.startswith("encoder.blocks.") and isinstance(module, nn.Linear):
             yield path, module
@@ -169,25 +161,24 @@ def write_adapter(checkpoint: Checkpoint, directory: Path, base: str, lora: Lora
         return name.removeprefix(prefix) if bare else name
 
     for path, update in _updates(checkpoint.model):
-        whole = [part[1] if part else None for part in update.parts()]
-        for theirs, a, b in zip(names.theirs(f"{path}.weight"), update.parts(), whole, strict=True):
-            if a is not None and b is not None:
-                stored = names.part(f"{path}.weight", b)[0] if len(whole) == 1 else b
+        parts, ours = update.parts(), f"{path}.weight"
+        for theirs, (a, b) in zip(names.theirs(ours), parts, strict=True):
+            if len(a):
                 module = called(theirs).removesuffix(".weight")
                 targets.append(module)
-                tensors[f"{ROOT}{module}.lora_A.weight"] = a[0]
+                tensors[f"{ROOT}{module}.lora_A.weight"] = a
+                stored = names.part(ours, b)[0] if len(parts) == 1 else b
                 tensors[f"{ROOT}{module}.lora_B.weight"] = stored
     for ours, parameter in checkpoint.model.named_parameters():
         if ours.startswith("heads.") and parameter.requires_grad:
-            parts = zip(names.theirs(ours), names.part(ours, parameter), strict=True)
-            for theirs, part in parts:
+            for theirs, part in zip(names.theirs(ours), names.part(ours, parameter), strict=True):
                 tensors[ROOT + called(theirs)] = part
                 outside = not theirs.startswith(prefix)  # PEFT copies such a module as a whole
                 heads.append(theirs.partition(".")[0] if outside else theirs.rpartition(".")[0])
-    kinds = [TASK_TYPES[kind] for kind in checkpoint.entries if kind in TASK_TYPES]
+    task_types = [TASK_TYPES[kind] for kind in checkpoint.entries if kind in TASK_TYPES]
     content = {
         "peft_type": "LORA",
-        "task_type": kinds[0] if kinds else None,
+        "task_type": task_types[0] if task_types else None,
         "base_model_name_or_path": base,
         "r": lora.rank,
         "lora_alpha": lora.alpha,
@@ -198,8 +189,8 @@ def write_adapter(checkpoint: Checkpoint, directory: Path, base: str, lora: Lora
         "inference_mode": True,
         **PLAIN,
     }
-    ready = {name: one.detach().cpu().contiguous() for name, one in tensors.items()}
-    save_file(ready, directory / WEIGHTS, metadata={"format": "pt"})
+    tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
     write_json(directory / CONFIG, content)
     (directory / WEIGHTS).chmod((directory / CONFIG).stat().st_mode)
 
@@ -224,7 +215,7 @@ class Adapter:
         settings: dict[str, Any] = {"architectures": [family.stems[model_type] + suffix]}
         source = self._open()
         heads = family.architectures.get(suffix, ())
-        last = {path for way in family.heads if way.kind in heads for path in outputs(way)}
+        last = {path for head in family.heads if head.kind in heads for path in outputs(head)}
         for name in source.names():
             if name.removeprefix(ROOT).removesuffix(".weight") in last:
                 settings |= {"num_labels": source.shape(name)[0], "id2label": None}
@@ -264,7 +255,7 @@ def adapter_in(directory: Path) -> Adapter | None:
 
 
 def demand_whole(model: str | Path) -> None:
-    """Refuse an adapter where another is to be made of it: an adapter belongs to whole weights."""
+    """Refuse to train an adapter of an adapter: it needs a model with all weights."""
     if adapter_in(locate(model)):
         raise BertsmithError(
             f"{model} is itself an adapter, which no other can belong to; merge it first:"
@@ -299,8 +290,8 @@ class MergedFiles(TensorFiles):
         unknown = []
         for name in self.source.names():
             inner = re.sub(r"\.(modules_to_save\.)?default(?=\.)", "", name.removeprefix(ROOT))
-            if found := re.fullmatch(r"(.+)\.lora_([AB])(\.weight)?", inner):
-                halves.setdefault(found[1], {})[found[2]] = name
+            if match := re.fullmatch(r"(.+)\.lora_([AB])(\.weight)?", inner):
+                halves.setdefault(match[1], {})[match[2]] = name
             elif ".lora_" in inner:
                 unknown.append(name)
             else:
@@ -331,7 +322,7 @@ class MergedFiles(TensorFiles):
 
     def _scale(self, module: str, rank: int) -> float:
         alphas = self.config.get("alpha_pattern") or {}
-        own = (one for key, one in alphas.items() if re.fullmatch(rf"(.*\.)?({key})", module))
+        own = (value for key, value in alphas.items() if re.fullmatch(rf"(.*\.)?({key})", module))
         alpha = next(own, self.config.get("lora_alpha", rank))
         value = real_number(alpha, f"{self.path / CONFIG}: lora_alpha")
         return value / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
@@ -341,10 +332,10 @@ class MergedFiles(TensorFiles):
         if name in self.replaced:
             return self._own(self.replaced[name])
         weight = super().read(name)
-        if name not in self.updates:
-            return weight
-        a, b = self.update(name)
-        return weight.float() + b @ a
+        if name in self.updates:
+            a, b = self.update(name)
+            weight = weight.float() + b @ a
+        return weight
 
     def update(self, name: str) -> tuple[Tensor, Tensor]:
         """The two matrices whose product B A is added to a weight."""
@@ -397,8 +388,8 @@ def _adopted(model: nn.Module, other: nn.Module) -> int:
             twin = theirs.get(f"{path}.{name}" if path else name)
             if own is None or twin is None or twin is own:
                 continue
-            same = (own.shape, own.dtype, own.device) == (twin.shape, twin.dtype, twin.device)
-            if same and torch.equal(own, twin):
+            alike = (own.shape, own.dtype, own.device) == (twin.shape, twin.dtype, twin.device)
+            if alike and torch.equal(own, twin):
                 module._parameters[name] = twin
                 count += own.numel()
     return count

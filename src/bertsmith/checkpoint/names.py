@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.errors import BertsmithError
-from bertsmith.families import FAMILIES, Family, HeadEntry, Names, PerHead, Settings, Stacked
+from bertsmith.families import FAMILIES, Family, HeadEntry, Names, Settings, Stacked
 
 OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
 BLOCK = re.compile(r"^blocks\.(\d+)\.(?:block\.)?")
@@ -27,24 +27,22 @@ class Translation:
     def theirs(self, ours: str) -> list[str]:
         """The names under which a tensor of ours is stored."""
         rule, leaf = self._rule(ours)
-        parts = rule.parts if isinstance(rule, Stacked) else (rule,)
-        return [(p.part if isinstance(p, PerHead) else p) + leaf for p in parts]
+        return [part + leaf for part in rule.parts]
 
     def join(self, ours: str, stored: list[Tensor]) -> Tensor:
         """Stored tensors → our one."""
-        rule, _ = self._rule(ours)
-        if isinstance(rule, PerHead):
+        if self._rule(ours)[0].per_head:
             return stored[0].unflatten(0, (-1, 3, self.per_head)).transpose(0, 1).flatten(0, 2)
-        return torch.cat(stored) if isinstance(rule, Stacked) else stored[0]
+        return torch.cat(stored) if len(stored) > 1 else stored[0]
 
     def part(self, ours: str, tensor: Tensor) -> list[Tensor]:
         """Our tensor → the stored ones; the inverse of `join`."""
         rule, _ = self._rule(ours)
-        if isinstance(rule, PerHead):
+        if rule.per_head:
             return [tensor.unflatten(0, (3, -1, self.per_head)).transpose(0, 1).flatten(0, 2)]
-        return list(tensor.chunk(len(rule.parts))) if isinstance(rule, Stacked) else [tensor]
+        return list(tensor.chunk(len(rule.parts))) if len(rule.parts) > 1 else [tensor]
 
-    def _rule(self, ours: str) -> tuple[str | Stacked | PerHead, str]:
+    def _rule(self, ours: str) -> tuple[Stacked, str]:
         """The table's rule for a tensor, in absolute names, and the leaf to add to it."""
         room, _, inner = ours.partition(".")
         if room == "heads":
@@ -52,37 +50,32 @@ class Translation:
             return _find(self.entries[kind].names, inner)
         label = ""
         exact = general = inner
-        if found := BLOCK.match(inner):
-            label = self.label(int(found[1]))
-            exact, general = (BLOCK.sub(f"blocks.{n}.", inner) for n in (found[1], "*"))
+        if block := BLOCK.match(inner):
+            label = self.label(int(block[1]))
+            exact, general = (BLOCK.sub(f"blocks.{n}.", inner) for n in (block[1], "*"))
         rule, leaf = _find(self.family.names, exact, general)
-        return _each(rule, lambda path: self.family.prefix + path.replace("*", label)), leaf
+        parts = (self.family.prefix + path.replace("*", label) for path in rule.parts)
+        return rule._replace(parts=tuple(parts)), leaf
 
 
-def _find(table: Names, *names: str) -> tuple[str | Stacked | PerHead, str]:
+def _find(table: Names, *names: str) -> tuple[Stacked, str]:
     """An exact entry, or the entry of the tensor's module with its leaf left over."""
     for name in names:
         module, _, leaf = name.rpartition(".")
-        if name in table:
-            return table[name], ""
-        if module in table:
-            return table[module], "." + leaf
+        for key, rest in ((name, ""), (module, f".{leaf}")):
+            if key in table:
+                return _as_stacked(table[key]), rest
     raise BertsmithError(f"config.json: {names[0]} is not a part of this family")
 
 
-def _each(rule: str | Stacked | PerHead, change: Callable[[str], str]) -> str | Stacked | PerHead:
-    if isinstance(rule, Stacked):
-        return Stacked(tuple(change(part) for part in rule.parts))
-    return PerHead(change(rule.part)) if isinstance(rule, PerHead) else change(rule)
+def _as_stacked(rule: str | Stacked) -> Stacked:
+    return Stacked((rule,)) if isinstance(rule, str) else rule
 
 
 def paths(names: Names) -> Iterator[str]:
     """All of their modules and tensors that a table names."""
     for rule in names.values():
-        if isinstance(rule, Stacked):
-            yield from rule.parts
-        else:
-            yield rule.part if isinstance(rule, PerHead) else rule
+        yield from _as_stacked(rule).parts
 
 
 def canonical(family: Family, stored: Iterable[str]) -> dict[str, str]:
@@ -110,15 +103,15 @@ def unwrapped(family: Family, stored: Iterable[str]) -> tuple[str, dict[str, str
     names = list(stored)
     known = canonical(family, names)
     rule, leaf = _find(family.names, "embedding.token.weight")
-    token = f"{rule}{leaf}"
+    token = rule.parts[0] + leaf
     if family.prefix + token in known:
         return "", known
     for name in names:
         prefix = name.removesuffix(token).removesuffix(family.prefix)
         if name.endswith(f".{token}") and prefix and prefix not in FOREIGN_PREFIXES:
-            short = {one.removeprefix(prefix): one for one in names}
-            if len(short) == len(names):
-                return prefix, {new: short[one] for new, one in canonical(family, short).items()}
+            inner = {stored_name.removeprefix(prefix): stored_name for stored_name in names}
+            if len(inner) == len(names):
+                return prefix, {new: inner[old] for new, old in canonical(family, inner).items()}
     return "", known
 
 

@@ -1,9 +1,9 @@
 """The tensors of a pytorch_model.bin, read without unpickling.
 
-A reader of our own goes through the opcodes of the pickle and makes nothing of them but plain
-values and descriptions of tensors, so that a file can neither run code nor ask for more memory
-or time than its size explains. Tensors are then read from their places in the file. Both layouts
-of `torch.save` are read: a zip archive, and the older one of pickles followed by raw values.
+Our own interpreter of opcodes makes only plain values and descriptions of tensors, so that a file
+can neither run code nor ask for more memory or time than its size explains. Tensors are then read
+from their places in the file. Both layouts of `torch.save` are read: a zip archive, and the older
+one of pickles followed by raw values.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import pickletools
 import struct
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
@@ -92,7 +92,7 @@ class PickledTensors:
         self.tensors = self._named(content)
         for name, tensor in self.tensors.items():
             self._check(name, tensor)
-        claimed = sum(one.size * one.storage.dtype.itemsize for one in self.tensors.values())
+        claimed = sum(t.size * t.storage.dtype.itemsize for t in self.tensors.values())
         if claimed > LARGEST_CLAIM * self.size:
             raise BertsmithError(f"{path}: its tensors claim to be larger than the file")
 
@@ -111,7 +111,7 @@ class PickledTensors:
                 )
                 content = inner
                 break
-        return {str(name): one for name, one in content.items() if isinstance(one, StridedTensor)}
+        return {str(name): v for name, v in content.items() if isinstance(v, StridedTensor)}
 
     def _check(self, name: str, tensor: StridedTensor) -> None:
         place, storage = self.places.get(tensor.storage.key), tensor.storage
@@ -215,17 +215,15 @@ class _Global(NamedTuple):
 
 
 class _Limited:
-    """A stream of which only so many bytes may be read."""
+    """A stream that ends with an error after `LARGEST_PICKLE` bytes."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.stream, self.left = stream, LARGEST_PICKLE
 
     def read(self, size: int) -> bytes:
-        """Read on."""
         return self._take(self.stream.read(min(size, self.left + 1)))
 
     def readline(self) -> bytes:
-        """Read a line, which in a pickle is a name."""
         return self._take(self.stream.readline(1000))
 
     def _take(self, data: bytes) -> bytes:
@@ -242,64 +240,90 @@ def _value(stream: IO[bytes], size: int, storages: dict[str, Storage] | None = N
     for opcode, argument, _ in islice(opcodes, MOST_OPCODES):
         if opcode.name == "STOP":
             return machine.stack.pop()
-        act = ACTIONS.get(opcode.name)
-        if act is None:
-            raise ValueError(f"{opcode.name} is not an opcode of a file of tensors")
-        act(machine, argument)
+        machine.execute(opcode.name, argument)
     raise ValueError(f"a pickle of more than {MOST_OPCODES:,} opcodes")
 
 
 class _Machine:
-    """The stack of a pickle that is being read."""
+    """The stack and the memo of a pickle that is being read."""
 
     def __init__(self, largest: int, storages: dict[str, Storage]) -> None:
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
-        self.largest, self.storages = largest, storages
+        self.largest, self.storages = max(largest, 2**20), storages
 
-    def push(self, value: Any) -> None:
-        """A string, a float, True, False, None or an empty list or dict."""
-        self.stack.append(value)
+    def execute(self, opcode: str, argument: Any) -> None:
+        """Execute an opcode; those that no file of tensors has are refused."""
+        push = self.stack.append
+        match opcode:
+            case "BINPUT" | "LONG_BINPUT":
+                self.memo[argument] = self.stack[-1]
+            case "MEMOIZE":
+                self.memo[len(self.memo)] = self.stack[-1]
+            case "BINGET" | "LONG_BINGET":
+                push(self.memo[argument])
+            case "BININT" | "BININT1" | "BININT2" | "LONG1":
+                if abs(argument) > self.largest and argument != MAGIC:
+                    raise ValueError("a number larger than the file")
+                push(argument)
+            case "BINUNICODE" | "SHORT_BINUNICODE" | "BINUNICODE8" | "BINFLOAT":
+                push(argument)
+            case "BINSTRING" | "SHORT_BINSTRING":
+                push(argument)
+            case "NONE" | "NEWTRUE" | "NEWFALSE":
+                push({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}[opcode])
+            case "MARK":
+                self.marks.append(len(self.stack))
+            case "EMPTY_TUPLE":
+                push(())
+            case "EMPTY_LIST":
+                push([])
+            case "EMPTY_DICT":
+                push({})
+            case "TUPLE":
+                push(tuple(self.pop_marked()))
+            case "TUPLE1" | "TUPLE2" | "TUPLE3":
+                push(tuple(self.pop(int(opcode[-1]))))
+            case "APPEND" | "APPENDS":
+                self.append(self.pop(1) if opcode == "APPEND" else self.pop_marked())
+            case "SETITEM" | "SETITEMS":
+                self.set_items(self.pop(2) if opcode == "SETITEM" else self.pop_marked())
+            case "GLOBAL":
+                push(_known_global(*argument.split(" ", 1)))
+            case "STACK_GLOBAL":
+                push(_known_global(*map(str, self.pop(2))))
+            case "REDUCE":
+                push(_call(*self.pop(2)))
+            case "BINPERSID":
+                push(self.storage(*self.pop(1)))
+            case "BUILD":
+                self.pop(1)  # attributes of an object: a state dict's notes on versions
+            case "PROTO" | "FRAME":
+                pass
+            case _:
+                raise ValueError(f"{opcode} is not an opcode of a file of tensors")
 
-    def number(self, value: int) -> None:
-        """A whole number."""
-        if abs(value) > max(self.largest, 2**20) and value != MAGIC:
-            raise ValueError("a number larger than the file")
-        self.stack.append(value)
+    def pop(self, count: int) -> list[Any]:
+        if len(self.stack) < count:
+            raise ValueError("values that were never written")
+        return self._pop_from(len(self.stack) - count)
 
-    def mark(self, _: Any) -> None:
-        """Remember where a group begins."""
-        self.marks.append(len(self.stack))
+    def pop_marked(self) -> list[Any]:
+        return self._pop_from(self.marks.pop())
 
-    def group(self) -> list[Any]:
-        """Take all values since the last mark."""
-        start = self.marks.pop()
+    def _pop_from(self, start: int) -> list[Any]:
         values = self.stack[start:]
         del self.stack[start:]
         return values
 
-    def tuple(self, count: int | None) -> None:
-        """Join values."""
-        self.stack.append(tuple(self.group() if count is None else self.take(count)))
-
-    def take(self, count: int) -> list[Any]:
-        """Take so many values."""
-        if len(self.stack) < count:
-            raise ValueError("values that were never written")
-        values = self.stack[len(self.stack) - count :]
-        del self.stack[len(self.stack) - count :]
-        return values
-
     def append(self, values: list[Any]) -> None:
-        """Add values to the list below them."""
         target = self.stack[-1]
         if not isinstance(target, list):
             raise ValueError("values added to what is not a list")
         target += values
 
-    def fill(self, values: list[Any]) -> None:
-        """Add keys and values to the dict below them."""
+    def set_items(self, values: list[Any]) -> None:
         target = self.stack[-1]
         if not isinstance(target, dict) or len(values) % 2:
             raise ValueError("items added to what is no dict")
@@ -308,45 +332,31 @@ class _Machine:
                 raise ValueError("keys that are no names")
             target[key] = value
 
-    def remember(self, place: int | None) -> None:
-        """Keep the last value for later."""
-        self.memo[len(self.memo) if place is None else place] = self.stack[-1]
-
-    def recall(self, place: int) -> None:
-        """Use a value again."""
-        self.stack.append(self.memo[place])
-
-    def name(self, text: str | None) -> None:
-        """A name of Python's: only those that make tensors are known."""
-        words = self.take(2) if text is None else text.split(" ", 1)
-        found = _Global(*map(str, words))
-        if found not in CALLS and not (found.module == "torch" and found.name in DTYPES):
-            raise ValueError(f"it names {found.module}.{found.name}")
-        self.stack.append(found)
-
-    def call(self, _: Any) -> None:
-        """Do what a known name does with its arguments."""
-        target, arguments = self.take(2)
-        if not isinstance(target, _Global) or target not in CALLS or type(arguments) is not tuple:
-            raise ValueError("a call of what is no function")
-        self.stack.append(CALLS[target](*arguments))
-
-    def build(self, _: Any) -> None:
-        """Leave out what was set on an object: a state dict's notes on versions."""
-        self.take(1)
-
-    def storage(self, _: Any) -> None:
-        """A storage: ("storage", its type, its key, its device, how many numbers, ...)."""
-        (given,) = self.take(1)
-        word, kind, key, _, count = given[:5]
-        if word != "storage" or type(key) is not str or given[5:] not in ((), (None,)):
+    def storage(self, reference: Any) -> Storage:
+        """The storage of ("storage", its type, its key, its device, its number of elements)."""
+        word, kind, key, _, count = reference[:5]
+        if word != "storage" or type(key) is not str or reference[5:] not in ((), (None,)):
             raise ValueError("a reference that is no storage")
         if not isinstance(kind, _Global) or kind.name not in DTYPES or _whole(count) < 0:
             raise ValueError("a storage of unknown kind")
-        made = Storage(key, DTYPES[kind.name], count)
-        if self.storages.setdefault(key, made) != made:
+        storage = Storage(key, DTYPES[kind.name], count)
+        if self.storages.setdefault(key, storage) != storage:
             raise ValueError("two storages with one key")
-        self.stack.append(made)
+        return storage
+
+
+def _known_global(module: str, name: str) -> _Global:
+    """A name of Python's; only those that make tensors are known."""
+    known = _Global(module, name)
+    if known not in CALLS and not (module == "torch" and name in DTYPES):
+        raise ValueError(f"it names {module}.{name}")
+    return known
+
+
+def _call(target: Any, arguments: Any) -> Any:
+    if not isinstance(target, _Global) or target not in CALLS or type(arguments) is not tuple:
+        raise ValueError("a call of what is no function")
+    return CALLS[target](*arguments)
 
 
 def _whole(number: Any) -> int:
@@ -376,40 +386,9 @@ def _dictionary(*items: Any) -> dict[str, Any]:
     return {}
 
 
-CALLS: Mapping[_Global, Callable[..., Any]] = {
+CALLS: dict[_Global, Callable[..., Any]] = {
     _Global("collections", "OrderedDict"): _dictionary,
     _Global("torch._utils", "_rebuild_tensor"): _tensor,
     _Global("torch._utils", "_rebuild_tensor_v2"): _tensor,
     _Global("torch._utils", "_rebuild_parameter"): _parameter,
-}
-ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
-    "PROTO": lambda machine, _: None,
-    "FRAME": lambda machine, _: None,
-    "MARK": _Machine.mark,
-    "NONE": lambda machine, _: machine.push(None),
-    "NEWTRUE": lambda machine, _: machine.push(True),
-    "NEWFALSE": lambda machine, _: machine.push(False),
-    "EMPTY_DICT": lambda machine, _: machine.push({}),
-    "EMPTY_LIST": lambda machine, _: machine.push([]),
-    "EMPTY_TUPLE": lambda machine, _: machine.tuple(0),
-    "TUPLE": lambda machine, _: machine.tuple(None),
-    "TUPLE1": lambda machine, _: machine.tuple(1),
-    "TUPLE2": lambda machine, _: machine.tuple(2),
-    "TUPLE3": lambda machine, _: machine.tuple(3),
-    "APPEND": lambda machine, _: machine.append(machine.take(1)),
-    "APPENDS": lambda machine, _: machine.append(machine.group()),
-    "SETITEM": lambda machine, _: machine.fill(machine.take(2)),
-    "SETITEMS": lambda machine, _: machine.fill(machine.group()),
-    "MEMOIZE": lambda machine, _: machine.remember(None),
-    "GLOBAL": _Machine.name,
-    "STACK_GLOBAL": lambda machine, _: machine.name(None),
-    "REDUCE": _Machine.call,
-    "BUILD": _Machine.build,
-    "BINPERSID": _Machine.storage,
-    "BINFLOAT": _Machine.push,
-    **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"), _Machine.push),
-    **dict.fromkeys(("BINSTRING", "SHORT_BINSTRING"), _Machine.push),
-    **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1"), _Machine.number),
-    **dict.fromkeys(("BINPUT", "LONG_BINPUT"), _Machine.remember),
-    **dict.fromkeys(("BINGET", "LONG_BINGET"), _Machine.recall),
 }

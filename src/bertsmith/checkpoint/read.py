@@ -19,7 +19,7 @@ from bertsmith.checkpoint.checkpoint import (
     shorten,
 )
 from bertsmith.checkpoint.files import TensorFiles, inside
-from bertsmith.checkpoint.heads import requested_heads, stored_heads
+from bertsmith.checkpoint.heads import best_layout, stored_heads
 from bertsmith.checkpoint.lora import MergedFiles, adapter_in, base_of
 from bertsmith.checkpoint.names import Translation, outputs, unwrapped
 from bertsmith.errors import BertsmithError, nearest
@@ -54,31 +54,43 @@ def read(
     path = inside(base, "config.json")
     if settings and "model_type" in settings:
         check_family(settings["model_type"])
-    given = {**read_json(path), **(settings or {})}
+    content = {**read_json(path), **(settings or {})}
     with meaningful(path):
-        family = family_of(given)
+        family = family_of(content)
     files = TensorFiles(base)
     if adapter is not None:
-        given |= {**adapter.settings(family, given["model_type"]), **(settings or {})}
+        content |= {**adapter.settings(family, content["model_type"]), **(settings or {})}
         files = MergedFiles(files, adapter, family)
     if dropout is not None:
-        given |= dict.fromkeys(dropout_keys(family), dropout)
+        content |= dict.fromkeys(dropout_keys(family), dropout)
     prefix, stored = unwrapped(family, files.where)
     if prefix:
         files.notes.append(f"the names of its tensors begin with {prefix!r}, which is left out")
     fresh = {kind: entry_of(family, kind) for kind in new}
+    notes = read_notes(directory)
     absent: list[str] = []
     if heads is None:
-        noted = read_notes(directory).get("heads")
+        noted = notes.get("heads")
         known = noted if isinstance(noted, list) else []
-        entries, absent = stored_heads(family, given, stored, known, fresh)
+        entries, absent = stored_heads(family, content, stored, known, fresh)
     else:
-        entries = requested_heads(family, given, stored, heads, fresh)
-    config = configure(family, given, entries, path)
-    names = Translation(family, given, entries, config.per_head)
-    model = _empty(config, names, files, path)
+        entries = {kind: best_layout(family, kind, content, stored) for kind in heads} | fresh
+    config = configure(family, content, entries, path)
+    names = Translation(family, content, entries, config.per_head)
+    with meaningful(path):
+        if config.plan and max(config.plan) >= len(files.where):
+            raise BertsmithError(f"{max(config.plan) + 1} layers, but {len(files.where)} tensors")
+        model = assemble(config, names, "meta")
     places, new_tensors = _match(model, names, files, stored, fresh, directory)
-    _fill(model, names, files, places, device, dtype)
+
+    def value(ours: str, empty: Tensor) -> Tensor:
+        if ours not in places:
+            return torch.empty(empty.shape, device=device, dtype=dtype)
+        tensor = names.join(ours, [files.read(raw) for raw in places[ours]])
+        return tensor.to(device, dtype).contiguous()
+
+    own = model.named_parameters()
+    substitute(model, {empty: nn.Parameter(value(ours, empty)) for ours, empty in own})
     _demand_finite(model, places, directory)
     generator = torch.Generator(device=device).manual_seed(seed)
     initialise(model, config.initial_deviation, generator, only=new_tensors)
@@ -94,8 +106,8 @@ def read(
         absent=tuple(absent),
         notes=tuple(files.notes),
     )
-    notes = {name: v for name, v in read_notes(directory).items() if name not in WRITTEN}
-    return Checkpoint(model.eval(), family, given, entries, report, notes)
+    notes = {name: value for name, value in notes.items() if name not in WRITTEN}
+    return Checkpoint(model.eval(), family, content, entries, report, notes)
 
 
 def dropout_keys(family: Family) -> tuple[str, ...]:
@@ -118,24 +130,16 @@ def check_family(name: object) -> None:
 def read_config(directory: str | Path) -> Config:
     """Read the encoder's configuration from config.json, without weights."""
     path = inside(base_of(Path(directory)), "config.json")
-    given = read_json(path)
+    settings = read_json(path)
     with meaningful(path):
-        family = family_of(given)
-    return configure(family, given, {}, path)
+        family = family_of(settings)
+    return configure(family, settings, {}, path)
 
 
 def read_notes(directory: str | Path) -> dict[str, Any]:
     """Read bertsmith.json, which exists if bertsmith wrote the directory."""
     ours = Path(directory) / "bertsmith.json"
     return read_json(ours) if ours.is_file() else {}
-
-
-def _empty(config: Config, names: Translation, files: TensorFiles, path: Path) -> Model:
-    """The model that config.json describes, on the device "meta"."""
-    with meaningful(path):
-        if config.plan and max(config.plan) >= len(files.where):
-            raise BertsmithError(f"{max(config.plan) + 1} layers, but {len(files.where)} tensors")
-        return assemble(config, names, "meta")
 
 
 def _match(
@@ -160,7 +164,12 @@ def _match(
             missing += absent
         else:
             places[ours] = [stored[name] for name in theirs]
-            _check(ours, places[ours], parameter, names, files)
+            for raw, part in zip(places[ours], names.part(ours, parameter), strict=True):
+                if files.shapes[raw] != part.shape:
+                    raise BertsmithError(
+                        f"{files.where[raw]}: {raw} has shape {list(files.shapes[raw])}, "
+                        f"but config.json asks for {list(part.shape)}"
+                    )
     if missing:
         used = {raw for parts in places.values() for raw in parts}
         others = sorted(files.where.keys() - used)
@@ -187,44 +196,10 @@ def _demand_finite(model: Model, places: Mapping[str, list[str]], directory: Pat
         )
 
 
-def _check(
-    ours: str, raw: list[str], parameter: Tensor, names: Translation, files: TensorFiles
-) -> None:
-    """Do the stored shapes give the shape that config.json asks for?"""
-    expected = [tuple(part.shape) for part in names.part(ours, parameter)]
-    for name, shape in zip(raw, expected, strict=True):
-        if files.shapes[name] != shape:
-            raise BertsmithError(
-                f"{files.where[name]}: {name} has shape {list(files.shapes[name])}, "
-                f"but config.json asks for {list(shape)}"
-            )
-
-
-def _fill(
-    model: Model,
-    names: Translation,
-    files: TensorFiles,
-    places: Mapping[str, list[str]],
-    device: torch.device | str,
-    dtype: torch.dtype | None,
-) -> None:
-    """Give the model its memory and what is stored, one tensor after another."""
-
-    def value(ours: str, empty: Tensor) -> Tensor:
-        if ours not in places:
-            return torch.empty(empty.shape, device=device, dtype=dtype)
-        tensor = names.join(ours, [files.read(raw) for raw in places[ours]])
-        return tensor.to(device, dtype).contiguous()
-
-    own = model.named_parameters()
-    substitute(model, {empty: nn.Parameter(value(ours, empty)) for ours, empty in own})
-
-
 def _repeats(name: str, heads: Iterable[HeadEntry]) -> bool:
     """Is this a computed buffer, or the output matrix of another layout of the same head?"""
     module, _, leaf = name.rpartition(".")
     if leaf in ("position_ids", "inv_freq"):
         return True
     tied = {path for head in heads for path in outputs(head)}
-
     return name in tied or module in {path.removesuffix(".weight") for path in tied}

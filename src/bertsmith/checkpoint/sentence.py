@@ -84,8 +84,8 @@ class Sentence:
 
     def prepared(self, text: str, prompt: str | None = None) -> str:
         """Return a text with a prompt (None: the default one), as the encoder reads it."""
-        whole = (self.prompt if prompt is None else prompt) + text
-        return whole.lower() if self.lowercase else whole
+        text = (self.prompt if prompt is None else prompt) + text
+        return text.lower() if self.lowercase else text
 
     def project(self, vectors: Tensor) -> Tensor:
         """Pooled vectors (N, D) through the Dense modules."""
@@ -121,8 +121,8 @@ def read_sentence(directory: Path) -> tuple[Path, Sentence] | None:
     if limit is not None:
         limit = whole_number(limit, f"{path}: max_seq_length", low=1)
     lowercase = settings.get("do_lower_case") is True
-    for former, one in pairwise(dense):
-        if former.weight.shape[0] != one.weight.shape[1]:
+    for former, latter in pairwise(dense):
+        if former.weight.shape[0] != latter.weight.shape[1]:
             raise BertsmithError(f"{where}: the widths of its Dense modules do not fit together")
     return encoder, Sentence(pool, normalise, limit, lowercase, _more(directory), tuple(dense))
 
@@ -152,27 +152,24 @@ def write_sentence(
     if static:
         return
     pooling = {key: POOLS.get(mode) == sentence.pool for key, mode in MODES.items()}
+    pooling = {"word_embedding_dimension": width, **pooling}
     with writing(directory):
         (directory / "1_Pooling").mkdir(exist_ok=True)
-    write_json(
-        directory / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **pooling}
-    )
-    write_json(
-        directory / "sentence_bert_config.json",
-        {"max_seq_length": sentence.max_length, "do_lower_case": sentence.lowercase},
-    )
+    write_json(directory / "1_Pooling" / "config.json", pooling)
+    settings = {"max_seq_length": sentence.max_length, "do_lower_case": sentence.lowercase}
+    write_json(directory / "sentence_bert_config.json", settings)
 
 
 def _inside(directory: Path, path: Any) -> Path:
-    """A module's folder, which must lie in the model's."""
-    named = isinstance(path, str) and "\0" not in path
-    if not named or not (directory / path).resolve().is_relative_to(directory.resolve()):
+    """The folder of a module; an error if it is outside the model's."""
+    valid = isinstance(path, str) and "\0" not in path
+    if not valid or not (directory / path).resolve().is_relative_to(directory.resolve()):
         raise BertsmithError(f"{directory}: modules.json names a folder outside it: {path!r:.80}")
     return directory / path
 
 
 def _pool(path: Path) -> str:
-    """The one way of pooling that a config asks for; the newer key counts most."""
+    """The pooling mode of a config; the newer key takes precedence."""
     settings = read_json(path, limit=LARGEST)
     asked = settings.get("pooling_mode") or [MODES[key] for key in MODES if settings.get(key)]
     modes = asked if isinstance(asked, list) else [asked]
@@ -188,8 +185,8 @@ def _more(directory: Path) -> dict[str, Any]:
     path = directory / "config_sentence_transformers.json"
     more: dict[str, Any] = read_json(path, limit=LARGEST) if path.is_file() else {}
     prompts, name = more.get("prompts") or {}, more.get("default_prompt_name")
-    named = isinstance(prompts, dict) and all(isinstance(p, str) for p in prompts.values())
-    if not named or not (name is None or (isinstance(name, str) and name in prompts)):
+    texts = isinstance(prompts, dict) and all(isinstance(p, str) for p in prompts.values())
+    if not texts or not (name is None or (isinstance(name, str) and name in prompts)):
         raise BertsmithError(f"{path}: its prompts are not names with texts")
     if any(len(prompt) > LONGEST_PROMPT for prompt in prompts.values()):
         raise BertsmithError(f"{path}: a prompt has more than {LONGEST_PROMPT:,} characters")

@@ -17,7 +17,6 @@ from bertsmith.checkpoint.files import INT8, SCALE
 from bertsmith.checkpoint.lora import plain_parameters
 from bertsmith.cpu import int8_candidates, int8_weights
 from bertsmith.errors import BertsmithError
-from bertsmith.families import Family
 from bertsmith.files import cause, write_json
 from bertsmith.folders import write_into
 from bertsmith.kernels import quantize_weight
@@ -120,13 +119,13 @@ def stored_settings(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def architecture(checkpoint: Checkpoint) -> str:
     """The class by which `transformers` knows a model with these heads."""
-    family: Family = checkpoint.family
+    family = checkpoint.family
     stem = family.stems[checkpoint.settings.get("model_type", family.name)]
     own = set(checkpoint.entries) - {"pooler"}
     classes = {suffix: set(heads) for suffix, heads in family.architectures.items()}
     for suffix, heads in classes.items():
         if heads == own:
             return stem + suffix
-    named = declared(checkpoint.settings)
-    most = max(classes, key=lambda suffix: (len(classes[suffix] & own), stem + suffix == named))
-    return stem + most
+    stored = declared(checkpoint.settings)
+    best = max(classes, key=lambda suffix: (len(classes[suffix] & own), stem + suffix == stored))
+    return stem + best

@@ -80,13 +80,11 @@ def _added(definition: Definition) -> list[dict[str, Any]]:
 
 
 def _special(definition: Definition) -> re.Pattern[str]:
-    """Return a pattern of the tokens that are matched before all others."""
     added = [re.escape(token["content"]) for token in _added(definition)]
     return re.compile("|".join(added) or r"(?!)", re.IGNORECASE)  # some are matched in lower case
 
 
 def _steps(definition: Definition, part: str) -> list[dict[str, Any]]:
-    """The steps of a part of a pipeline, one after the other."""
     step = definition.get(part)
     if step is None:
         return []

@@ -39,23 +39,18 @@ def read_documents(part: PiecePart, text_field: str, ledger: Ledger) -> Iterator
     if part.kind == "text":
         yield from _parted_by_blank_lines(_decode(part))
         return
-    for text in _texts(part, text_field):
+    texts: Iterator[str | None]
+    if part.kind == "whole":
+        texts = iter([_decode(part)])
+    else:
+        texts = _records(part, text_field) if part.kind == "records" else _rows(part)
+    for text in texts:
         if text is None:
             ledger.note("records without a text (null), left out")
         elif document := lines_of(_spelled(text, ledger)):
             yield document
         else:
             ledger.note("empty documents, left out")
-
-
-def _texts(part: PiecePart, text_field: str) -> Iterator[str | None]:
-    """The text of each document of a part whose kind says where documents end."""
-    if part.kind == "whole":
-        yield _decode(part)
-    elif part.kind == "records":
-        yield from _records(part, text_field)
-    else:
-        yield from _rows(part)
 
 
 def lines_of(text: str) -> Document:
@@ -87,17 +82,14 @@ def _decode(part: PiecePart) -> str:
 def _records(part: PiecePart, field: str) -> Iterator[str | None]:
     for number, line in enumerate(_decode(part).split("\n"), part.line):
         if line.strip():
-            yield _text(line, field, f"{part.path}, line {number}")
-
-
-def _text(line: str, field: str, where: str) -> str | None:
-    try:
-        text = json.loads(line)[field]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        raise BertsmithError(f'{where}: not a JSON object with a "{field}"') from None
-    if text is not None and not isinstance(text, str):
-        raise BertsmithError(f'{where}: "{field}" is not a string')
-    return text
+            where = f"{part.path}, line {number}"
+            try:
+                text = json.loads(line)[field]
+            except (ValueError, LookupError, TypeError, RecursionError):
+                raise BertsmithError(f'{where}: not a JSON object with a "{field}"') from None
+            if text is not None and not isinstance(text, str):
+                raise BertsmithError(f'{where}: "{field}" is not a string')
+            yield text
 
 
 def _rows(part: PiecePart) -> Iterator[str | None]:

@@ -140,7 +140,6 @@ def _mark_similar(
 
 
 def _band_keys(values: Ints) -> Ints:
-    """One number (D,) for the values of each document in a band."""
     keys = np.zeros(len(values), np.uint64)
     for column in values.T:
         keys = mixed(keys ^ column.astype(np.uint64))

@@ -1,21 +1,20 @@
 """Lines → token ids in one array, each word encoded once.
 
-The ids of a line are those that the tokenizer gives to the whole line: a word's tokens may depend
-on the space before it, so sentences are not tokenized one by one unless that gives the same ids.
+The ids of a line are those of the whole line: a word's tokens may depend on the space before it, so
+sentences are tokenized one by one only where that gives the same ids. Special tokens that a text
+spells, such as "[MASK]", are tokenized as text.
 
-A tokenizer spends most of its time on words that it has seen before. If it splits at spaces, a
-text's ids are those of its words, concatenated; so the ids of words are cached, and a
-batch of texts is a look-up and one copy. If that is not certain (other white space next
-to a space, for example), the whole text is tokenized. The ids are the same.
-
-A special token that a text spells, such as "[MASK]", is tokenized as text.
+A tokenizer spends most of its time on words that it has seen before. If it splits at spaces, the
+ids of a text are those of its words, so they are cached, and a batch of texts is a look-up and one
+copy. Where that is not certain (as with other white space next to a space), the whole text is
+tokenized.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, compress
 from typing import Any
 
 import numpy as np
@@ -50,14 +49,13 @@ class LineEncoder:
         A line is the list of its sentences, which are the line when joined. A token that two
         sentences share belongs to the first.
         """
-        whole = [not self._separable(sentences) for sentences in lines]
-        apart = [text for line, one in zip(lines, whole, strict=True) if not one for text in line]
-        ids, lengths = self.encode(apart)
-        if not any(whole):
+        separable = list(map(self._separable, lines))
+        ids, lengths = self.encode(list(chain.from_iterable(compress(lines, separable))))
+        if all(separable):
             return ids, lengths
-        joined = [line for line, one in zip(lines, whole, strict=True) if one]
-        more, own = self.plain.sentences(joined)
-        together = np.repeat(whole, list(map(len, lines)))  # (S,)
+        inseparable = [not apart for apart in separable]
+        more, own = self.plain.sentences(list(compress(lines, inseparable)))
+        together = np.repeat(inseparable, list(map(len, lines)))  # (S,)
         merged = np.zeros(len(together), np.int64)
         merged[together], merged[~together] = own, lengths
         places = np.repeat(together, merged)  # (T,)
@@ -94,8 +92,8 @@ class Plain:
     def __call__(self, texts: list[str]) -> tuple[Ints, Ints]:
         """Encode texts."""
         with guarded("a text cannot be encoded"):
-            ids_of_all = self.backend.encode_batch_fast(texts, add_special_tokens=False)
-            ids = [one.ids for one in ids_of_all]
+            encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
+        ids = [encoding.ids for encoding in encodings]
         lengths = np.fromiter(map(len, ids), np.int64, len(ids))
         return np.fromiter(chain.from_iterable(ids), np.uint32, int(lengths.sum())), lengths
 
@@ -103,9 +101,8 @@ class Plain:
         """Encode lines given as sentences; return ids, and how many each sentence has."""
         with guarded("a text cannot be encoded"):
             encodings = self.backend.encode_batch(["".join(line) for line in lines], False, False)
-        lengths = [_lengths(one, line) for one, line in zip(encodings, lines, strict=True)]
-        ids = np.fromiter(chain.from_iterable(one.ids for one in encodings), np.uint32)
-        return ids, np.concatenate(lengths)
+        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.uint32)
+        return ids, np.concatenate(list(map(_lengths, encodings, lines)))
 
 
 def _lengths(encoded: Encoding, sentences: list[str]) -> Ints:
@@ -200,9 +197,9 @@ class Divided:
         ids, of_parts = self.parts(list(chain.from_iterable(parts)))
         ends = np.concatenate([[0], of_parts.cumsum()])[counts.cumsum()]
         lengths = np.diff(ends, prepend=0)
-        whole = np.flatnonzero(counts == 0)
-        if len(whole):
-            more, own = self.whole([texts[number] for number in whole])
-            ids = np.insert(ids, np.repeat(ends[whole], own), more)
-            lengths[whole] = own
+        undivided = np.flatnonzero(counts == 0)
+        if len(undivided):
+            more, own = self.whole([texts[number] for number in undivided])
+            ids = np.insert(ids, np.repeat(ends[undivided], own), more)
+            lengths[undivided] = own
         return ids, lengths

@@ -2,7 +2,6 @@
 
 An engine takes pieces, reading a few ahead, and yields each with its outcome, in any
 order. The outcome of a piece does not depend on the engine. A `WorkerJob` says what is computed.
-
 """
 
 import logging
@@ -121,7 +120,6 @@ def _feed(ray: Any, pieces: Iterator[Any], actors: list[Any]) -> Done:
     free: list[Any] = []
 
     def collect() -> Done:
-        """Wait for a piece, or for another actor to run."""
         seconds = None if pending else PATIENCE
         done, _ = ray.wait([*starting, *pending], num_returns=1, timeout=seconds)
         if not done:
@@ -132,8 +130,9 @@ def _feed(ray: Any, pieces: Iterator[Any], actors: list[Any]) -> Done:
         try:
             outcome = ray.get(done[0])
         except ray.exceptions.RayActorError as error:
-            message = "a Ray worker was lost; run the same command again to continue"
-            raise BertsmithError(message) from error
+            raise BertsmithError(
+                "a Ray worker was lost; run the same command again to continue"
+            ) from error
         if done[0] in starting:
             free.extend([starting.pop(done[0])] * 2)
             return
@@ -152,7 +151,4 @@ def _feed(ray: Any, pieces: Iterator[Any], actors: list[Any]) -> Done:
         yield from collect()
 
 
-ENGINES: dict[str, Callable[[Iterator[Any], WorkerJob, int | None], Done]] = {
-    "local": local,
-    "ray": on_ray,
-}
+ENGINES: dict[str, Callable[..., Done]] = {"local": local, "ray": on_ray}

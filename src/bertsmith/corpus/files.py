@@ -42,44 +42,34 @@ def find_files(paths: Iterable[str | Path], pipes: bool = False) -> tuple[list[I
     if isinstance(paths, str | Path):
         paths = [paths]
     for path in map(Path, paths):
-        if not path.is_dir():
-            suffix = inner(path).suffix.lower()
-            if suffix in OTHERS:
-                raise BertsmithError(
-                    f"{path}: {suffix} files are not read here; save their texts as .txt (a blank"
-                    ' line between documents) or .jsonl ({"text": ...} on each line)'
-                )
-            kind = KINDS.get(suffix, "text")
-            inputs.append(_input(path, kind, pipes))
+        if path.is_dir():
+            inside, others = _folder(path)
+            inputs += inside
+            left += others
             continue
-        inside, others = _folder(path)
-        inputs += inside
-        left += others
+        suffix = inner(path).suffix.lower()
+        if suffix in OTHERS:
+            raise BertsmithError(
+                f"{path}: {suffix} files are not read here; save their texts as .txt (a blank"
+                ' line between documents) or .jsonl ({"text": ...} on each line)'
+            )
+        inputs.append(_input(path, KINDS.get(suffix, "text"), pipes))
     if not inputs:
         raise BertsmithError("no files: name text, jsonl or parquet files, or folders of them")
     return inputs, left
 
 
 def _folder(folder: Path) -> tuple[list[InputFile], int]:
-    inputs: list[InputFile] = []
-    left = 0
-    for path in sorted(folder.rglob("*")):
-        if not path.is_file() or any(
-            part.startswith(".") for part in path.relative_to(folder).parts
-        ):
-            continue
-        kind = KINDS.get(inner(path).suffix.lower())
-        if kind is None:
-            left += 1
-        else:
-            inputs.append(_input(path, kind))
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    visible = [path for path in paths if "/." not in f"/{path.relative_to(folder).as_posix()}"]
+    kinds = [(path, KINDS.get(inner(path).suffix.lower())) for path in visible]
+    inputs = [_input(path, kind) for path, kind in kinds if kind is not None]
     if not inputs:
-        known = ", ".join(KINDS)
         raise BertsmithError(
-            f"{folder}: contains no file that ends in {known} (or in these and {PACKED[0]},"
-            f" {PACKED[1]}, {PACKED[2]})"
+            f"{folder}: contains no file that ends in {', '.join(KINDS)} (or in these and"
+            f" {', '.join(PACKED)})"
         )
-    return inputs, left
+    return inputs, len(visible) - len(inputs)
 
 
 def _input(path: Path, kind: Kind, pipes: bool = False) -> InputFile:

@@ -97,11 +97,8 @@ class Manifest:
 
     def damaged(self, directory: Path, *, sums: bool) -> list[str]:
         """Return a line for each damaged file; with `sums=False` only sizes are compared."""
-        return [
-            fault
-            for name, stored in self.files.items()
-            if (fault := damage_of(directory / name, stored, sums=sums))
-        ]
+        faults = (damage_of(directory / n, stored, sums=sums) for n, stored in self.files.items())
+        return list(filter(None, faults))
 
 
 def _absent(directory: Path) -> str:
@@ -174,7 +171,10 @@ class FileChecks:
                     self.left -= stored.bytes
                     self._check(name)
                 else:
-                    self._check_later(name)
+                    self.queue.put(name)
+                    if self.thread is None:
+                        self.thread = Thread(target=self._check_queue, name="sums", daemon=True)
+                        self.thread.start()
         if self.fault:
             raise BertsmithError(self.fault)
 
@@ -183,12 +183,6 @@ class FileChecks:
         self.queue.join()
         if self.fault:
             raise BertsmithError(self.fault)
-
-    def _check_later(self, name: str) -> None:
-        self.queue.put(name)
-        if self.thread is None:
-            self.thread = Thread(target=self._check_queue, name="sums", daemon=True)
-            self.thread.start()
 
     def _check_queue(self) -> None:
         while True:

@@ -54,9 +54,14 @@ def merge(work: Path, out: Path, pieces: int, how: Merging, step: Step) -> dict[
         for name in SPLITS:
             if not how.suffix:
                 shutil.rmtree(out / name, ignore_errors=True)
-            writer = SplitWriter(out / name, np.dtype(how.dtype), settings.shard_tokens)
+            dtype = np.dtype(how.dtype)
+            writer = SplitWriter(out / name, dtype, settings.shard_tokens, how.suffix)
             writers.append(stack.enter_context(writer))
-            _open(writer, next((one for one in how.there if one.split == name), None), how.suffix)
+            for corpus in how.there:
+                if corpus.split == name:
+                    _continue(writer, corpus)
+            if not writer.indexes:
+                writer.start()
         before = sum(corpus.documents for corpus in how.there)
         for number, outcome in enumerate(_outcomes(work, pieces)):
             count = len(outcome.document_sentences)
@@ -82,16 +87,11 @@ def merge(work: Path, out: Path, pieces: int, how: Merging, step: Step) -> dict[
     }
 
 
-def _open(writer: SplitWriter, there: Corpus | None, suffix: str) -> None:
-    """Open the files of a split: empty ones, or those that continue what is there."""
-    if there is None:
-        writer.suffix = suffix
-        writer.start()
-        return
-    full, left = divmod(there.tokens, there.shard_tokens)
-    indexes = there.sentence_starts, there.document_sentences, there.document_starts
-    rest = there.shard(full) if left else np.zeros(0, writer.dtype)
-    writer.extend(indexes, full, rest, suffix)
+def _continue(writer: SplitWriter, corpus: Corpus) -> None:
+    """Continue what is there: its full shards stay, and the rest is copied to new files."""
+    full, left = divmod(corpus.tokens, corpus.shard_tokens)
+    indexes = corpus.sentence_starts, corpus.document_sentences, corpus.document_starts
+    writer.start(indexes, full, corpus.shard(full) if left else None)
 
 
 def _stored(corpus: Corpus, near: bool) -> Iterator[Outcome]:
@@ -117,8 +117,8 @@ def _token_digests(outcome: Outcome) -> Ints:
     ends = outcome.sentence_lengths.cumsum(dtype=np.int64)
     ends = ends[outcome.document_sentences.cumsum(dtype=np.int64) - 1]
     documents = np.split(outcome.tokens, ends[:-1]) if len(ends) else []
-    digests = b"".join(blake2b(one.tobytes(), digest_size=16).digest() for one in documents)
-    return np.frombuffer(digests, "<u8").reshape(-1, 2)
+    digests = (blake2b(tokens.tobytes(), digest_size=16).digest() for tokens in documents)
+    return np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)
 
 
 def held_out(digests: Ints, share: float) -> Ints:
@@ -146,8 +146,9 @@ def _outcomes(work: Path, pieces: int) -> Iterator[Outcome]:
             yield Outcome.from_bytes(path)
         except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
             path.unlink()
-            message = f"{path} was damaged and removed; run the same command again"
-            raise BertsmithError(message) from error
+            raise BertsmithError(
+                f"{path} was damaged and removed; run the same command again"
+            ) from error
 
 
 def _repeated(work: Path, pieces: int, how: Merging) -> Ints | None:
@@ -206,7 +207,7 @@ class Maps:
 
 
 def _zeros(path: Path, size: int) -> None:
-    """Create a file of zeros, allocated on the disk so that a full disk fails here, not later."""
+    """Create a file of zeros, whose blocks are allocated now: a full disk fails here, not later."""
     with path.open("wb") as stream:
         for start in range(0, size, 1 << 20):
             stream.write(bytes(min(1 << 20, size - start)))

@@ -81,9 +81,7 @@ class Benchmarks:
 
     def packed(self) -> str:
         """Serialize to a string, for workers; equal texts give equal strings."""
-        arrays = {
-            name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)
-        }
+        arrays = {name: v for name, v in vars(self).items() if isinstance(v, np.ndarray)}
         stream = io.BytesIO()
         np.savez(stream, allow_pickle=False, **arrays)
         names = json.dumps([self.size, self.files])
@@ -202,7 +200,6 @@ def _ngram_hashes(words: Ints, size: int) -> tuple[Ints, Ints]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """All strings in nested lists and tables."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

@@ -5,7 +5,7 @@ The same files always give the same pieces, so that finished ones can be kept.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +17,8 @@ from bertsmith.files import cause, import_package, open_bytes, reading
 BLANK = re.compile(rb"\n[ \t\r\f\v]*\n")
 BLOCK = 1 << 20
 LARGEST = 64 << 20  # bytes up to which a plain-text document is kept whole
+# Where to cut the buffer of a stream (0: nowhere), after more was read if needed; in a document?
+FindEnd = Callable[[IO[bytes], bytearray, int], tuple[int, bool]]
 
 
 @dataclass(frozen=True)
@@ -67,38 +69,45 @@ def _parts(file: InputFile, size: int, text_field: str) -> Iterator[tuple[PieceP
             return
         with open_bytes(path) as (stream, raw):
             line = 1
-            for data, cut_off in READERS[file.kind](stream, size):
+            if file.kind == "whole":  # one document, cut only if it is very large
+                chunks = _chunks(stream, LARGEST + 1, lambda _, held, __: (_forced(held), True))
+            else:
+                find_end = _document_end if file.kind == "text" else _line_end
+                chunks = _chunks(stream, size, find_end)
+            for data, cut_off in chunks:
                 yield PiecePart(file.path, file.kind, line, data, cut_off=cut_off), raw.tell()
                 line += data.count(b"\n")
 
 
-def _documents(stream: IO[bytes], size: int) -> Iterator[tuple[bytes, bool]]:
-    """Yield bytes of text that end with a blank line, and whether a document had to be cut."""
+def _chunks(stream: IO[bytes], size: int, find_end: FindEnd) -> Iterator[tuple[bytes, bool]]:
+    """Yield bytes of a stream, and whether a document had to be cut at their end."""
     held = bytearray()
     while _fill(stream, held, size):
-        end, forced = _last_blank(held, size), 0
-        # A document larger than a piece: read on until it ends.
-        while not end and not forced and _fill(stream, held, len(held) + BLOCK):
-            blank = BLANK.search(held, max(0, len(held) - 2 * BLOCK))
-            end = blank.end() if blank else 0
-            forced = 0 if end else _forced(held)
-        if not end and not forced:
+        end, cut_off = find_end(stream, held, size)
+        if not end:
             break
-        yield bytes(held[: end or forced]), not end
-        del held[: end or forced]
-    if held:
-        yield bytes(held), False
-
-
-def _whole(stream: IO[bytes], size: int) -> Iterator[tuple[bytes, bool]]:
-    """Yield the bytes of a file at once, or of a very large one in several parts."""
-    held = bytearray()
-    while _fill(stream, held, LARGEST + 1):
-        end = _forced(held)
-        yield bytes(held[:end]), True
+        yield bytes(held[:end]), cut_off
         del held[:end]
     if held:
         yield bytes(held), False
+
+
+def _document_end(stream: IO[bytes], held: bytearray, size: int) -> tuple[int, bool]:
+    """The end of a blank line; a document larger than a piece is read on until it ends."""
+    end = _last_blank(held, size)
+    while not end and _fill(stream, held, len(held) + BLOCK):
+        if blank := BLANK.search(held, max(0, len(held) - 2 * BLOCK)):
+            return blank.end(), False
+        if forced := _forced(held):
+            return forced, True
+    return end, False
+
+
+def _line_end(stream: IO[bytes], held: bytearray, size: int) -> tuple[int, bool]:
+    end = held.rfind(b"\n", 0, size) + 1
+    while not end and _fill(stream, held, len(held) + BLOCK):
+        end = held.find(b"\n", len(held) - BLOCK) + 1
+    return end, False
 
 
 def _last_blank(held: bytearray, size: int) -> int:
@@ -122,21 +131,6 @@ def _forced(held: bytearray) -> int:
     return end - (held[end - 1] >= 0xC0)
 
 
-def _lines(stream: IO[bytes], size: int) -> Iterator[tuple[bytes, bool]]:
-    """Bytes of text that end with the end of a line."""
-    held = bytearray()
-    while _fill(stream, held, size):
-        end = held.rfind(b"\n", 0, size) + 1
-        while not end and _fill(stream, held, len(held) + BLOCK):
-            end = held.find(b"\n", len(held) - BLOCK) + 1
-        if not end:
-            break
-        yield bytes(held[:end]), False
-        del held[:end]
-    if held:
-        yield bytes(held), False
-
-
 def _fill(stream: IO[bytes], held: bytearray, size: int) -> bool:
     """Read until the buffer has this many bytes; returns whether there were enough."""
     while len(held) < size:
@@ -147,11 +141,7 @@ def _fill(stream: IO[bytes], held: bytearray, size: int) -> bool:
     return True
 
 
-READERS = {"text": _documents, "whole": _whole, "records": _lines}
-
-
 def _rows(file: InputFile, size: int, text_field: str) -> Iterator[tuple[PiecePart, int]]:
-    """The texts of a parquet file, some at a time."""
     pyarrow = import_package("pyarrow", f"{file.path}: parquet files need pyarrow")
     from pyarrow import parquet
 

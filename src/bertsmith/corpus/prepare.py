@@ -90,7 +90,7 @@ def prepare(
                 if not any(job.work.glob("*.npz")):  # the first piece failed: for a corrected call
                     job.discard()
                 raise
-        divided = all(one.kind == "text" for one in job.inputs)
+        divided = all(file.kind == "text" for file in job.inputs)
         return replace(job.finish(), text_files=len(job.inputs) if divided else 0)
 
 
@@ -124,10 +124,8 @@ def add(
             work.remove()
             return PreparedCorpus(out, manifest.splits, {}, added=0)
         wanted = job.plan() | {"corpus": manifest.fingerprint()}
-        if (
-            work.begun()
-            and (read_table(work.plan, LARGEST) or {}).get("corpus") == wanted["corpus"]
-        ):
+        begun = (read_table(work.plan, LARGEST) or {}) if work.begun() else {}
+        if begun.get("corpus") == wanted["corpus"]:
             advice = f"add those files first, or remove {work.path}"
             work.demand_same(wanted, advice, SENTENCES)
         else:  # leftovers of something that is finished
@@ -144,13 +142,12 @@ def add(
 def _new_inputs(
     inputs: list[InputFile], known: list[list[dict[str, Any]]], settings: CorpusSettings, out: Path
 ) -> list[InputFile]:
-    """Return the files that a corpus was not made of."""
-    before = {one["path"]: one for group in known for one in group}
-    new = [one for one in inputs if asdict(one) != before.get(one.path)]
-    for one in new:
-        if one.path in before and settings.duplicates is None:
+    before = {file["path"]: file for group in known for file in group}
+    new = [file for file in inputs if asdict(file) != before.get(file.path)]
+    for file in new:
+        if file.path in before and settings.duplicates is None:
             raise BertsmithError(
-                f"{one.path} was changed since it became a part of {out}: its text would be there"
+                f"{file.path} was changed since it became a part of {out}: its text would be there"
                 " twice; put the new text into another file, or use a corpus prepared with"
                 f" {setting_name('duplicates', 'exact')}"
             )
@@ -164,13 +161,12 @@ def _preparation(
     tokenizer: Tokenizer,
     progress: Progress | None,
 ) -> Preparation:
-    """Find the files, and read those whose texts are looked for."""
     check_extras(settings)
     ledger, benchmarks = Ledger(), None
     inputs, left = find_files(files)
     ledger.note("files of other kinds, left out", left)
     if settings.documents == "files":
-        inputs = [replace(one, kind="whole") if one.kind == "text" else one for one in inputs]
+        inputs = [replace(f, kind="whole") if f.kind == "text" else f for f in inputs]
     if settings.decontaminate:
         benchmarks = Benchmarks.read(settings.decontaminate, settings.overlap, ledger)
     step = progress or (lambda *_: None)
@@ -199,21 +195,19 @@ class Preparation:
         self.work.mkdir(exist_ok=True)
         shutil.rmtree(self.out / "tokenizer", ignore_errors=True)  # also leftovers of a kill
         self.tokenizer.save(self.out / "tokenizer")
-        ledger, dtype = self.ledger, "<u2" if self.tokenizer.size <= 1 << 16 else "<u4"
-        count, step = self._pieces(running, dtype), partial(self.progress, "shards")
-        how = Merging(self.settings, dtype, ledger, self.benchmarks)
-        splits = merge(self.work, self.out, count, how, step)
+        dtype = "<u2" if self.tokenizer.size <= 1 << 16 else "<u4"
+        splits = self._merged(running, dtype)
         if not splits["train"].documents:
             self.discard()
-            why = "; ".join(ledger.lines()) or "there is no text in the files"
+            why = "; ".join(self.ledger.lines()) or "there is no text in the files"
             raise BertsmithError(f"no documents left to train on ({why})")
-        write_json(self.out / "ledger.json", dict(sorted(ledger.counts.items())))
+        write_json(self.out / "ledger.json", dict(sorted(self.ledger.counts.items())))
         stored = [self.out / "ledger.json"]
         for folder in (*SPLITS, "tokenizer"):
             stored += sorted((self.out / folder).iterdir())
         sums = measure(self.out, stored)
-        said = Manifest(asdict(self.settings), dtype, splits, sums, dict(ledger.counts))
-        said.write(self.out)
+        counts = dict(self.ledger.counts)
+        Manifest(asdict(self.settings), dtype, splits, sums, counts).write(self.out)
 
     def extend(self, running: EngineSettings, manifest: Manifest) -> PreparedCorpus:
         """Add documents to the corpus. New files get new names, so that it is replaced at once by
@@ -223,20 +217,26 @@ class Preparation:
             Corpus.open(self.out, name) for name in SPLITS if manifest.splits[name].documents
         )
         suffix = f".{len(manifest.additions) + 1}"
-        how = Merging(self.settings, manifest.dtype, self.ledger, self.benchmarks, there, suffix)
-        count, step = self._pieces(running, manifest.dtype), partial(self.progress, "shards")
-        splits = merge(self.work, self.out, count, how, step)
+        splits = self._merged(running, manifest.dtype, there, suffix)
         new = measure(self.out, sorted(self.out.glob(f"*/*{suffix}.npy")))
         replaced = {name.partition(".")[0] for name in new} | {"ledger"}  # the manifest has that
         kept = {n: s for n, s in manifest.files.items() if n.partition(".")[0] not in replaced}
         total = dict(Counter(manifest.ledger) + self.ledger.counts)
-        additions = [*manifest.additions, [asdict(one) for one in self.inputs]]
+        additions = [*manifest.additions, [asdict(file) for file in self.inputs]]
         files = dict(sorted((kept | new).items()))
         Manifest(manifest.settings, manifest.dtype, splits, files, total, additions).write(self.out)
         write_json(self.out / "ledger.json", dict(sorted(total.items())))
         before = sum(split.documents for split in manifest.splits.values())
         added = sum(split.documents for split in splits.values()) - before
         return replace(self.finish(), ledger=dict(self.ledger.counts), added=added)
+
+    def _merged(
+        self, running: EngineSettings, dtype: str, there: tuple[Corpus, ...] = (), suffix: str = ""
+    ) -> dict[str, SplitSize]:
+        """Process the remaining pieces, and write the shards of both splits."""
+        how = Merging(self.settings, dtype, self.ledger, self.benchmarks, there, suffix)
+        count, step = self._pieces(running, dtype), partial(self.progress, "shards")
+        return merge(self.work, self.out, count, how, step)
 
     def _pieces(self, running: EngineSettings, dtype: str) -> int:
         """Process the remaining pieces; returns the number of all pieces."""
@@ -309,7 +309,6 @@ class Preparation:
 
 
 def _begin(work: WorkFolder, plan: dict[str, Any]) -> None:
-    """Start in a folder, or continue the same work there."""
     if work.begun():
         advice = "name another folder, or remove this one"
         work.demand_same(plan, advice, SENTENCES, {"settings": asdict(CorpusSettings())})

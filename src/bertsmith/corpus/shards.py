@@ -48,7 +48,9 @@ class RowWriter:
 class SplitWriter:
     """A split of a corpus: its tokens in shards, and where sentences and documents begin."""
 
-    def __init__(self, folder: Path, dtype: np.dtype[Any], shard_tokens: int) -> None:
+    def __init__(
+        self, folder: Path, dtype: np.dtype[Any], shard_tokens: int, suffix: str = ""
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         sweep(folder)
         self.folder = folder
@@ -57,29 +59,24 @@ class SplitWriter:
         self.tokens = self.sentences = self.documents = 0
         self.shards: list[RowWriter] = []
         self.indexes: dict[str, RowWriter] = {}
-        self.suffix, self.before = "", 0  # the suffix of its files, and the shards before them
+        self.suffix, self.before = suffix, 0  # of its files, and the shards before them
 
-    def start(self) -> None:
-        """Open the files of an empty split."""
-        self._open([np.zeros(1, np.int64)] * len(INDEXES))
+    def start(
+        self, indexes: Sequence[Ints] = (), shards: int = 0, rest: Ints | None = None
+    ) -> None:
+        """Open the files of an empty split, or continue one after its full shards and the `rest`.
 
-    def extend(self, indexes: Sequence[Ints], shards: int, rest: Ints, suffix: str) -> None:
-        """Continue a split after its full shards and the `rest` of its tokens, in other files.
-
-        Those that are there stay as they are, so that the split is readable all the time.
+        Files that are there stay as they are, so that the split is readable all the time.
         """
-        self.suffix, self.before = suffix, shards
-        self._open(indexes)
-        self.tokens, self.sentences = shards * self.shard_tokens, len(indexes[0]) - 1
-        self.documents = len(indexes[1]) - 1
-        self._append(rest)
-        self.tokens += len(rest)
-
-    def _open(self, indexes: Sequence[Ints]) -> None:
-        for name, start in zip(INDEXES, indexes, strict=True):
+        indexes = indexes or [np.zeros(1, np.int64)] * len(INDEXES)
+        for name, rows in zip(INDEXES, indexes, strict=True):
             path = self.folder / f"{name}{self.suffix}.npy"
             self.indexes[name] = RowWriter(path, np.dtype("<i8"))
-            self.indexes[name].append(start)
+            self.indexes[name].append(rows)
+        self.before, self.tokens = shards, shards * self.shard_tokens
+        self.sentences, self.documents = len(indexes[0]) - 1, len(indexes[1]) - 1
+        if rest is not None:
+            self._append(rest)
 
     def append(self, tokens: Ints, sentence_lengths: Ints, document_sentences: Ints) -> None:
         """Add some documents."""
@@ -91,11 +88,11 @@ class SplitWriter:
         self.indexes["document_sentences"].append(self.sentences + document_ends)
         self.indexes["document_starts"].append(sentence_ends[document_ends - 1])
         self._append(tokens)
-        self.tokens += len(tokens)
         self.sentences += len(sentence_lengths)
         self.documents += len(document_sentences)
 
     def _append(self, tokens: Ints) -> None:
+        self.tokens += len(tokens)
         while len(tokens):
             if not self.shards or self.shards[-1].length == self.shard_tokens:
                 if self.shards:

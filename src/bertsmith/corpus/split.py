@@ -62,7 +62,6 @@ class Splitter:
 
 
 def _each(split: Split, lines: list[str], ledger: Ledger) -> list[list[str]]:
-    """Split every line."""
     return [
         [
             chunk

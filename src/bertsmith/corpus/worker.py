@@ -34,7 +34,7 @@ threading.Thread(target=watch, daemon=True).start()
 
 
 class WorkerJob(Protocol):
-    """What workers compute: a dataclass of plain values, of which each worker gets a copy."""
+    """What workers compute: a dataclass of plain values, which is copied to each worker."""
 
     @property
     def main(self) -> str:
@@ -67,14 +67,14 @@ class WorkerProcess:
         assert self.process.stdin
         assert self.process.stdout
         self.to, self.back = self.process.stdin, self.process.stdout
-        self.unsaid = [{"job": asdict(job)}]  # type: ignore[call-overload]
+        self.unsent = [{"job": asdict(job)}]  # type: ignore[call-overload]
 
     def do(self, piece: Any) -> bytes:
         """Process a piece of work; returns its outcome as bytes."""
         message = self.job.packed(piece)
         try:
-            while self.unsaid:
-                send(self.to, self.unsaid.pop(), [])
+            while self.unsent:
+                send(self.to, self.unsent.pop(), [])
             send(self.to, *message)
             answer, outcome = receive(self.back)
         except (OSError, EOFError) as error:

@@ -41,9 +41,9 @@ class Outcome:
 
     def to_bytes(self) -> bytes:
         """Serialise the outcome as an .npz file, which has checksums."""
-        said = np.frombuffer(json.dumps(self.counts).encode(), np.uint8)
+        counts = np.frombuffer(json.dumps(self.counts).encode(), np.uint8)
         stream = io.BytesIO()
-        np.savez(stream, allow_pickle=False, **{**vars(self), "counts": said})
+        np.savez(stream, allow_pickle=False, **{**vars(self), "counts": counts})
         return stream.getvalue()
 
     @classmethod
@@ -130,15 +130,11 @@ class Workshop:
         marks = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)[full]
         counts = counts[full].astype(np.uint32)
         signed = signatures(tokens, lengths, counts, near=self.settings.duplicates == "near")
-        matched = self._matched()
+        matched = np.zeros(0, np.uint32)
+        if self.overlap is not None:
+            matched = np.unique(np.concatenate([matched, *self.overlap.texts]))
+            self.overlap.texts.clear()
         return Outcome(tokens, lengths, counts, marks, signed, dict(ledger.counts), matched)
-
-    def _matched(self) -> Ints:
-        """The benchmark texts that documents of this piece contain."""
-        if self.overlap is None:
-            return np.zeros(0, np.uint32)
-        texts, self.overlap.texts = self.overlap.texts, []
-        return np.unique(np.concatenate([np.zeros(0, np.uint32), *texts]))
 
     def _batches(
         self, piece: Piece, digests: list[bytes], ledger: Ledger
@@ -147,8 +143,10 @@ class Workshop:
         lines: list[str] = []
         owners: list[int] = []
         size = 0
+        key = self.settings.seed.to_bytes(8, "little")
         for document in self._kept(piece, ledger):
-            digests.append(self._digest(document))
+            content = "\n".join(document).encode()
+            digests.append(blake2b(content, digest_size=16, key=key).digest())
             for line in document:
                 for chunk in chunks(line, LONGEST_LINE, "lines", ledger):
                     lines.append(chunk)
@@ -182,10 +180,6 @@ class Workshop:
                 ledger.note("documents read")
                 if clean := self.cleaner.clean(document, ledger):
                     yield clean
-
-    def _digest(self, document: Document) -> bytes:
-        key = self.settings.seed.to_bytes(8, "little")
-        return blake2b("\n".join(document).encode(), digest_size=16, key=key).digest()
 
     def _encode(
         self, lines: list[str], owners: list[int], ledger: Ledger
@@ -245,20 +239,14 @@ def check_extras(settings: CorpusSettings) -> None:
 
 
 def _detector(wanted: str) -> Callable[[Document], str]:
-    """Return a function that detects the language of a document."""
     langid = import_package("py3langid.langid", "language detection needs py3langid", "py3langid")
     identifier = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE)
-
     if wanted not in identifier.labels:
         known = ", ".join(sorted(identifier.labels))
         raise BertsmithError(f"the language {wanted!r} is unknown; known: {known}")
-    return lambda document: str(identifier.classify(_beginning(document))[0])
 
+    def detect(document: Document) -> str:
+        text = "".join(f"{line}\n" for line in document[:SAMPLE])  # no line is empty
+        return str(identifier.classify(text[:SAMPLE])[0])
 
-def _beginning(document: Document) -> str:
-    text = ""
-    for line in document:
-        text += line + "\n"
-        if len(text) > SAMPLE:
-            break
-    return text[:SAMPLE]
+    return detect

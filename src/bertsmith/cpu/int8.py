@@ -109,8 +109,11 @@ def even_layers(model: Model, sample: Batch) -> set[str]:
 
         return hook
 
-    linear = [(path, one) for path, one in int8_candidates(model) if isinstance(one, nn.Linear)]
-    hooks = [one.register_forward_pre_hook(measured(path)) for path, one in linear]
+    hooks = [
+        layer.register_forward_pre_hook(measured(path))
+        for path, layer in int8_candidates(model)
+        if isinstance(layer, nn.Linear)
+    ]
     try:
         model.encoder(sample)
     finally:

@@ -75,7 +75,6 @@ def to_int8(model: Model, keep: Container[str] = (), sample: Batch | None = None
 
 
 def _activation(module: nn.Module) -> str | None:
-    """The operator of an activation."""
     if isinstance(module, nn.GELU) and module.approximate == "tanh":
         return "FastGelu"
     return ACTIVATIONS.get(type(module))
@@ -113,15 +112,14 @@ class OnnxProgram:
         """Forget the sessions if a part of the encoder has changed; False if one has hooks."""
         current = map(dict.get, self.places, self.names)
         same = bool(self.parts) and all(map(is_, current, self.parts))
-        if not same or [one._version for one in self.weights] != self.versions:
+        if not same or [weight._version for weight in self.weights] != self.versions:
             self.forget()
             self._look(self.encoder.blocks)
             self._look(self.encoder.norm)
-            self.versions = [one._version for one in self.weights]
+            self.versions = [weight._version for weight in self.weights]
         return not any(self.hooks)
 
     def _look(self, module: nn.Module) -> None:
-        """Note all parts of a module."""
         self.hooks += [module._forward_hooks, module._forward_pre_hooks]
         for place in (module._modules, module._parameters):
             for name, part in place.items():
@@ -186,8 +184,7 @@ class OnnxProgram:
         for window in graph.windows:
             far = np.abs(across[:, None] - across) > window
             feeds[f"window{window}"] = np.where(far, OUTSIDE, np.float32(0))[None, None]
-        states: Array = session.run(None, feeds)[0]
-        return states
+        return session.run(None, feeds)[0]
 
 
 class FewTokens(OnnxProgram):
@@ -205,8 +202,8 @@ class FewTokens(OnnxProgram):
             return False
         self.waited = self.waited + 1 if self.parts is before else 0
         if self.waited == OFTEN:
-            given = self.parts, torch.get_num_threads()
-            Thread(None, self._make, self.thread_name, given, daemon=True).start()
+            arguments = self.parts, torch.get_num_threads()
+            Thread(None, self._make, self.thread_name, arguments, daemon=True).start()
         return bool(self.sessions)
 
     def _make(self, parts: list[Any], threads: int) -> None:
@@ -219,7 +216,7 @@ def speed_up_single_texts(model: Model) -> None:
     """Let ONNX Runtime compute single texts in float32, where it is installed."""
     encoder, table = model.encoder, model.encoder.table
     float32_on_cpu = table.device.type == "cpu" and table.dtype == torch.float32
-    small = sum(one.numel() for one in encoder.blocks.parameters()) <= SMALL
+    small = sum(weight.numel() for weight in encoder.blocks.parameters()) <= SMALL
     if float32_on_cpu and small and encoder.program is None and fits_program(encoder):
         encoder.program = None if missing() else FewTokens(encoder)
 
@@ -242,7 +239,6 @@ def exact_weights() -> str:
 
 
 def _is_exact(kind: str, rows: int) -> bool:
-    """Does ONNX Runtime multiply the largest values exactly?"""
     from onnx import TensorProto, helper, numpy_helper
 
     _, inputs, outputs = PROBE
@@ -266,7 +262,6 @@ def _is_exact(kind: str, rows: int) -> bool:
 
 
 def _serialized(nodes: Any, inputs: Any, outputs: Any, constants: Any) -> bytes:
-    """A model as ONNX Runtime reads it."""
     from onnx import helper
 
     graph = helper.make_graph(nodes, "encoder", inputs, outputs, constants)
@@ -323,7 +318,7 @@ class Graph:
         after = block.feedforward_norm if pre else block.attention_norm
         normed = self.norm(after, total, f"{at}middle.")
         gelu = not forward.gated and isinstance(forward.activation, nn.GELU)
-        inner = self.widen(forward, normed, at)
+        inner = self.up_projection(forward, normed, at)
         down = self.linear(forward.down, inner, f"{at}down.", least=GELU_LEAST if gelu else None)
         if pre:
             return str(self.add("Add", total, *down))
@@ -346,7 +341,7 @@ class Graph:
         if self.weight_type == "uint8":
             values = values.view(torch.uint8) ^ 128
             middle = self.value("middle", np.array(128, np.uint8))
-        weights = self.parted(f"{at}weight", values, parts, turned=True)
+        weights = self.parted(f"{at}weight", values, parts, transposed=True)
         scaled = self.parted(f"{at}scale", scales, parts)
         if layer.even:
             rows, step, zero = self.add("DynamicQuantizeLinear", x, outputs=3)
@@ -368,21 +363,21 @@ class Graph:
             outputs.append(self.add("Add", product, bias) if bias else product)
         return outputs
 
-    def parted(self, name: str, tensor: Tensor, parts: int, turned: bool = False) -> list[str]:
-        """Constants: a tensor in equal parts, transposed if `turned`."""
+    def parted(self, name: str, tensor: Tensor, parts: int, transposed: bool = False) -> list[str]:
+        """Constants: a tensor in equal parts, transposed if asked."""
         chunks = enumerate(tensor.detach().chunk(parts))
-        return [self.value(f"{name}{n}", one.t() if turned else one) for n, one in chunks]
+        return [self.value(f"{name}{n}", part.t() if transposed else part) for n, part in chunks]
 
     def norm(self, norm: nn.Module, x: str, at: str) -> str:
         """A layer norm, if there is one."""
         if not isinstance(norm, nn.LayerNorm):
             return x
-        given = [self.value(f"{at}gamma", norm.weight)]
+        parameters = [self.value(f"{at}gamma", norm.weight)]
         if norm.bias is not None:
-            given.append(self.value(f"{at}beta", norm.bias))
-        return str(self.add("LayerNormalization", x, *given, axis=-1, epsilon=norm.eps))
+            parameters.append(self.value(f"{at}beta", norm.bias))
+        return str(self.add("LayerNormalization", x, *parameters, axis=-1, epsilon=norm.eps))
 
-    def widen(self, forward: FeedForward, x: str, at: str) -> str:
+    def up_projection(self, forward: FeedForward, x: str, at: str) -> str:
         """Up-projection and activation."""
         kind = str(_activation(forward.activation))
         ours = kind.endswith("Gelu")
@@ -395,15 +390,14 @@ class Graph:
         """Attention on a grid of sequences: queries, keys and values (T, D) → (T, D)."""
         if self.padded:  # many short texts: three products take less time than to split one
             shape = self.shape(attention.heads)
-            joint = [self.add("Gather", one, "picked") for one in joint]
-            joint = [self.add("Reshape", one, shape) for one in joint]
+            joint = [self.add("Gather", rows, "picked") for rows in joint]
+            joint = [self.add("Reshape", rows, shape) for rows in joint]
         else:
-            [one] = joint
-            rows = self.add("Reshape", one, self.shape(3 * attention.heads))
+            rows = self.add("Reshape", *joint, self.shape(3 * attention.heads))
             joint = self.add("Split", rows, outputs=3, axis=2)
         query, key, value = joint  # (n, N, H, d)
         if isinstance(signal, RotarySignal):
-            query, key = (self.rotated(signal, one) for one in (query, key))
+            query, key = self.rotated(signal, query), self.rotated(signal, key)
         how: dict[str, Any] = {"transB": 1, "transBatchA": 1, "alpha": attention.scores.scale}
         scores = self.add("FusedMatMul", query, key, ours=True, transBatchB=1, **how)
         if self.padded:
@@ -426,7 +420,7 @@ class Graph:
         return self.shapes[heads]
 
     def rotated(self, signal: RotarySignal, x: str) -> str:
-        """Queries or keys (n, N, H, d), turned by their places."""
+        """Queries or keys (n, N, H, d), rotated by their positions."""
         at = f"base{signal.base:g}"
         self.bases[at] = signal.base, signal.width
         first, second = self.add("Split", x, outputs=2, axis=-1)

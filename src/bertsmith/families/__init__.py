@@ -17,7 +17,7 @@ from bertsmith.families import (
     roberta,
     static,
 )
-from bertsmith.families.family import Family, HeadEntry, Names, PerHead, Settings, Stacked
+from bertsmith.families.family import Family, HeadEntry, Names, Settings, Stacked
 
 MODULES = [bert, roberta, albert, distilbert, electra, deberta, deberta_v2, modernbert, mpnet]
 MODULES += [nomic_bert, static]
@@ -55,5 +55,5 @@ def presets() -> list[str]:
     return [name for family in FAMILIES.values() for name in family.sizes]
 
 
-__all__ = ["FAMILIES", "Family", "HeadEntry", "Names", "PerHead", "Settings", "Stacked"]
-__all__ += ["family_of", "model_types", "preset", "presets"]
+__all__ = ["FAMILIES", "Family", "HeadEntry", "Names", "Settings", "Stacked", "family_of"]
+__all__ += ["model_types", "preset", "presets"]

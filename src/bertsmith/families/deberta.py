@@ -5,7 +5,7 @@ from typing import Any
 
 from bertsmith.families import bert
 from bertsmith.families.bert import size
-from bertsmith.families.family import Family, Names, PerHead, Settings, head, setting
+from bertsmith.families.family import Family, Names, Settings, Stacked, head, setting
 from bertsmith.model import Config, Disentangled, HeadConfig
 
 BASE = Config(vocabulary=50265, segments=0, norm_epsilon=1e-7, norm_after_projection=True)
@@ -18,8 +18,8 @@ PUBLISHED: dict[str, Any] = {
 
 def terms(settings: Settings) -> list[str]:
     """The position terms of attention: a list, or one string with bars."""
-    named = settings.get("pos_att_type") or []
-    return [t.strip() for t in named.lower().split("|")] if isinstance(named, str) else list(named)
+    kinds = settings.get("pos_att_type") or []
+    return [k.strip() for k in kinds.lower().split("|")] if isinstance(kinds, str) else list(kinds)
 
 
 def furthest(config: Config, settings: Settings) -> int:
@@ -40,12 +40,12 @@ def embedded(config: Config, settings: Settings) -> Config:
 
 def adjust(config: Config, settings: Settings) -> Config:
     """Relative attention with projections of its own, and no bias on keys."""
-    named, span = terms(settings), furthest(config, settings)
-    relative = Disentangled(span, keys="c2p" in named, queries="p2c" in named, key_bias=False)
+    kinds, span = terms(settings), furthest(config, settings)
+    relative = Disentangled(span, keys="c2p" in kinds, queries="p2c" in kinds, key_bias=False)
     return replace(
         embedded(config, settings),
         signal=relative if settings.get("relative_attention") else None,
-        scale_terms=1 + len(named),
+        scale_terms=1 + len(kinds),
         partial_bias=True,
     )
 
@@ -55,7 +55,7 @@ NAMES: Names = {
     **bert.NAMES,
     "embedding.finish.projection": "embeddings.embed_proj",
     "signals.0.table": "encoder.rel_embeddings",
-    "blocks.*.attention.qkv": PerHead(LAYER + "in_proj"),
+    "blocks.*.attention.qkv": Stacked((LAYER + "in_proj",), per_head=True),
     "blocks.*.attention.qkv.query_bias": LAYER + "q_bias",
     "blocks.*.attention.qkv.value_bias": LAYER + "v_bias",
     "blocks.*.attention.position_key": LAYER + "pos_proj",

@@ -25,14 +25,14 @@ SECOND: dict[str, Any] = {
 
 def adjust(config: Config, settings: Settings) -> Config:
     """Relative attention over buckets, and a convolution where there is one."""
-    named, far = terms(settings), furthest(config, settings)
+    kinds, far = terms(settings), furthest(config, settings)
     buckets = max(0, setting(settings, "position_buckets", -1))
     relative = Disentangled(
         span=buckets or far,
         buckets=buckets,
         furthest=far,
-        keys="c2p" in named,
-        queries="p2c" in named,
+        keys="c2p" in kinds,
+        queries="p2c" in kinds,
         shared=bool(settings.get("share_att_key")),
         norm="layer_norm" in setting(settings, "norm_rel_ebd", "").lower(),
     )

@@ -14,16 +14,11 @@ class Stacked(NamedTuple):
     """A tensor that is stored as several, concatenated along the first axis."""
 
     parts: tuple[str, ...]
-
-
-class PerHead(NamedTuple):
-    """Rows are ordered (query, key, value) then head here; head, then the three in the file."""
-
-    part: str
+    per_head: bool = False  # rows are by head, then query, key, value; here it is the reverse
 
 
 # Our module (or tensor) → theirs. A `*` stands for the number of a block. Read both ways.
-Names = Mapping[str, str | Stacked | PerHead]
+Names = Mapping[str, str | Stacked]
 
 
 def stacked(path: str, *endings: str) -> Stacked:

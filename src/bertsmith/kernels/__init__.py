@@ -35,7 +35,6 @@ from bertsmith.kernels.ragged import (
 )
 from bertsmith.kernels.relative import (
     DistanceRows,
-    band_side,
     distance_rows,
     fits_relative,
     relative_attention,
@@ -43,10 +42,9 @@ from bertsmith.kernels.relative import (
 )
 from bertsmith.kernels.short import fits_short, short_attention
 
-__all__ = ["DistanceRows", "Dropout", "add_norm", "band_side", "distance_rows"]
-__all__ += ["fits_entropy", "fits_full", "fits_ragged", "fits_relative", "full_attention"]
+__all__ = ["DistanceRows", "Dropout", "add_norm", "distance_rows", "fits_entropy"]
+__all__ += ["fits_full", "fits_ragged", "fits_relative", "full_attention"]
 __all__ += ["fits_short", "is_ampere", "is_hopper", "ragged_attention", "relative_attention"]
 __all__ += ["onnx_session", "runs_relative"]
-
 __all__ += ["short_attention", "small_table", "summed_entropy", "up_gelu"]
 __all__ += ["dequantize_weight", "int8_engine", "int8_linear", "quantize_rows", "quantize_weight"]

@@ -40,7 +40,6 @@ def _entropy(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 @torch.library.custom_op("bertsmith::entropy_back", mutates_args=())
 def _entropy_back(grad: Tensor, logits: Tensor, targets: Tensor, logs: Tensor) -> Tensor:
-    """Return the gradients of the logits."""
     from bertsmith.kernels import rowwise
 
     out = logits.new_empty(logits.shape)

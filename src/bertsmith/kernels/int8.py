@@ -85,11 +85,13 @@ def int8_linear(
     return out
 
 
-def onnx_session(model: bytes | str, **options: Any) -> Any:
+def onnx_session(model: bytes | str, spinning: bool = True, **options: Any) -> Any:
     """An ONNX Runtime session on the CPU; `options` are attributes of its SessionOptions."""
     import onnxruntime
 
     settings = onnxruntime.SessionOptions()
+    if not spinning:  # threads that wait for work leave the cores to others
+        settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
     for name, value in options.items():
         setattr(settings, name, value)
     return onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
@@ -97,7 +99,6 @@ def onnx_session(model: bytes | str, **options: Any) -> Any:
 
 def _onnx_runtime() -> Engine:
     """ONNX Runtime's kernels, which have dot-product code for x86 and for ARM."""
-    import onnxruntime
     from onnx import TensorProto, helper, numpy_helper
 
     def pack(weight: Tensor) -> Any:
@@ -113,13 +114,9 @@ def _onnx_runtime() -> Engine:
             [helper.make_tensor_value_info("product", TensorProto.INT32, ["T", len(weight)])],
             values,
         )
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-        return onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        threads = torch.get_num_threads()
+        return onnx_session(model.SerializeToString(), False, intra_op_num_threads=threads)
 
     def multiply(rows: Tensor, packed: Any) -> Tensor:
         shifted = rows.view(torch.uint8) ^ 128
@@ -128,12 +125,10 @@ def _onnx_runtime() -> Engine:
     return Engine("onnxruntime", pack, multiply)
 
 
-def _torch() -> Engine:
-    """torch's int8 product, which is oneDNN's."""
-    return Engine("torch", Tensor.t, torch._int_mm)
-
-
-ENGINES: dict[str, Callable[[], Engine]] = {"torch": _torch, "onnxruntime": _onnx_runtime}
+ENGINES: dict[str, Callable[[], Engine]] = {
+    "torch": lambda: Engine("torch", Tensor.t, torch._int_mm),  # oneDNN's
+    "onnxruntime": _onnx_runtime,
+}
 
 
 @cache
@@ -181,5 +176,4 @@ def _measured(engine: Engine) -> EngineChoice:
 
 
 def _seconds(compute: Callable[[], Any]) -> float:
-    """The shortest of several runs."""
     return min(repeat(compute, number=1, repeat=6))

@@ -18,8 +18,7 @@ def small_table(table: Tensor, ids: Tensor) -> Tensor:
     fits = table.device.type == "cuda" and len(table) <= SMALL and table.dtype.itemsize == 2
     if not (fits and torch.is_grad_enabled()):
         return F.embedding(ids, table)
-    found: Tensor = Lookup.apply(table, ids)  # type: ignore[no-untyped-call]
-    return found
+    return Lookup.apply(table, ids)  # type: ignore[no-untyped-call]
 
 
 class Lookup(torch.autograd.Function):

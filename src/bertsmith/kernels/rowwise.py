@@ -151,7 +151,6 @@ def _normal(x):
 
 @triton.jit
 def _density(x):
-    """The standard normal density at x."""
     return tl.exp2(x * x * -0.7213475204444817) * 0.3989422804014327
 
 
@@ -461,5 +460,4 @@ def _target(narrow: Float8 | None, other: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _most(out: Tensor) -> float:
-    """The largest number of a format."""
     return torch.finfo(out.dtype).max

@@ -136,22 +136,23 @@ def written_out(
     """Scores of one sequence, term by term: (r, H, d) and (c, H, d) → (H, r, c).
 
     `rows` are the positions of the queries in q, `columns` those of the keys in k (default: all).
+    Both tensors may have further dimensions in front, for sequences of equal length.
     """
-    q, k, bias = q.transpose(0, 1) * scores.scale, k.transpose(0, 1), scores.bias
-    rows = torch.arange(q.shape[1], device=q.device) if rows is None else rows
-    columns = torch.arange(k.shape[1], device=q.device) if columns is None else columns
+    q, k, bias = q.transpose(-3, -2) * scores.scale, k.transpose(-3, -2), scores.bias
+    rows = torch.arange(q.shape[-2], device=q.device) if rows is None else rows
+    columns = torch.arange(k.shape[-2], device=q.device) if columns is None else columns
     distance = rows[:, None] - columns[None, :]
-
     total = q @ k.mT
     if bias is not None:
-        row = bias.rows[len(bias.rows) // 2 + distance].expand_as(total)  # (H, r, c)
+        row = bias.rows[bias.rows.shape[0] // 2 + distance]  # (r, c)
+        index = row.expand_as(total)
         if bias.keys is not None:
-            total = total + (q @ bias.keys.to(q.dtype).permute(1, 2, 0)).gather(2, row)
+            total = total + (q @ bias.keys.to(q.dtype).permute(1, 2, 0)).gather(-1, index)
         if bias.queries is not None:
             by_key = (k * scores.scale) @ bias.queries.to(q.dtype).permute(1, 2, 0)
-            total = total + by_key.gather(2, row.mT).mT
+            total = total + by_key.gather(-1, index.mT).mT
         if bias.levels is not None:
-            total = total + bias.levels.to(q.dtype)[row[0]].permute(2, 0, 1)
+            total = total + bias.levels.to(q.dtype)[row].permute(2, 0, 1)
     if scores.window is not None:
         total = total.masked_fill(distance.abs() > scores.window, float("-inf"))
     if scores.causal:
@@ -208,9 +209,8 @@ def _grouped(
             # Padding queries see all keys: the softmax of a fully masked row is NaN.
             mask = mask & (near | ~seen[:, None, :, None])
         if scores.bias is not None:
-            mask = _skewed(q * scores.scale, k * scores.scale, scores.bias).masked_fill(
-                ~mask, float("-inf")
-            )
+            bias = _skewed(q * scores.scale, k * scores.scale, scores.bias)
+            mask = bias.masked_fill(~mask, float("-inf"))
         mixed = F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=scores.scale)
         done.append(mixed.transpose(1, 2).flatten(0, 1))
     return torch.cat(done).index_select(0, groups.places)

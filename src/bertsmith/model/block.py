@@ -40,11 +40,8 @@ class PostNormBlock(Block):
         _, x = add_norm(
             x, mixed, self.attention.output, self.attention_dropout, self.attention_norm
         )
-        return add_norm(
-            x,
-            self.feedforward.inner(x),
-            *(self.feedforward.down, self.feedforward_dropout, self.feedforward_norm),
-        )[1]
+        down, dropout = self.feedforward.down, self.feedforward_dropout
+        return add_norm(x, self.feedforward.inner(x), down, dropout, self.feedforward_norm)[1]
 
 
 class PreNormBlock(Block):

@@ -112,9 +112,16 @@ def _block(config: Config, depth: int) -> nn.Module:
     """The block that first runs at this depth."""
     # A pre-norm encoder's embeddings leave their own norm: a second one would be idle.
     first = nn.Identity() if config.pre_norm and depth == 0 else _norm(config)
+    feedforward = FeedForward(
+        nn.Linear(config.width, config.feedforward * (1 + config.gated), config.feedforward_bias),
+        activation(config.activation),
+        Dropout(config.feedforward_inner_dropout),
+        nn.Linear(config.feedforward, config.width, config.feedforward_bias),
+        config.gated,
+    )
     block = (PreNormBlock if config.pre_norm else PostNormBlock)(
         _attention(config, depth),
-        _feedforward(config),
+        feedforward,
         (first, _norm(config)),
         (config.attention_output_dropout, config.feedforward_output_dropout),
     )
@@ -153,16 +160,6 @@ def _attention(config: Config, depth: int) -> Attention:
     return Attention(*parts)
 
 
-def _feedforward(config: Config) -> FeedForward:
-    return FeedForward(
-        nn.Linear(config.width, config.feedforward * (1 + config.gated), config.feedforward_bias),
-        activation(config.activation),
-        Dropout(config.feedforward_inner_dropout),
-        nn.Linear(config.feedforward, config.width, config.feedforward_bias),
-        config.gated,
-    )
-
-
 def build_head(config: Config, encoder: Encoder, head: HeadConfig) -> Head:
     """Build a head for an encoder."""
     if head.pool not in POOLS:
@@ -181,9 +178,7 @@ def build_head(config: Config, encoder: Encoder, head: HeadConfig) -> Head:
         output.weight = encoder.embedding.token.weight  # type: ignore[union-attr]
     parts = (POOLS[head.pool], steps, output)
     if head.enhanced:
-        positions, block = (
-            PositionTable(head.enhanced, config.width),
-            encoder.blocks[config.plan[-1]],
-        )
+        positions = PositionTable(head.enhanced, config.width)
+        block = encoder.blocks[config.plan[-1]]
         return EnhancedMaskHead(*parts, positions=positions, block=block)
     return (AnchoredHead if head.anchored else Head)(*parts)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from bertsmith.errors import BertsmithError
 
@@ -14,12 +15,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "layers": (0, 1000),
     "attention_heads": (1, 1024),
 }
-KINDS: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (int, float),
-    "bool": (bool,),
-    "str": (str,),
-}
+KINDS: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool, "str": str}
 
 
 def demand(fine: bool, fault: str) -> None:

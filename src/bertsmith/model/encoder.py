@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -49,18 +49,6 @@ class Trace:
         return x
 
 
-class Program(Protocol):
-    """Another implementation of all blocks."""
-
-    def takes(self, layout: Layout) -> bool:
-        """Does it support such a batch?"""
-        ...
-
-    def __call__(self, x: Tensor, layout: Layout) -> Tensor:
-        """(T, D) → the last states (T, D)."""
-        ...
-
-
 class Encoder(nn.Module):
     """An embedding and a list of blocks."""
 
@@ -78,11 +66,12 @@ class Encoder(nn.Module):
         self.plan = tuple(plan)  # at each depth, which block runs and which signal it gets
         self.changes: dict[int, Change] = {}  # depth → change of its heads' outputs
         self.skipped: dict[int, Tensor] = {}  # depth → a vector (D,) to add instead of its block
-        self.program: Program | None = None  # runs all blocks if nothing is recorded or changed
+        # Another implementation of all blocks (see cpu/), if nothing is recorded or changed.
+        self.program: Any = None
 
     def forward(self, batch: Batch, trace: Trace | None = None) -> Hidden:
         """Batch → hidden states (T, D)."""
-        program = self.program if trace is None and self._usual() else None
+        program = self.program if trace is None and self._is_plain_inference() else None
         if program is not None and program.takes(batch.layout):
             last = program(self.embedding(batch), batch.layout)
             return Hidden(last, last.new_empty(0), Context(batch.layout))
@@ -93,7 +82,7 @@ class Encoder(nn.Module):
             last, before, Context(batch.layout, signal, None, self.changes.get(len(self.plan) - 1))
         )
 
-    def _usual(self) -> bool:
+    def _is_plain_inference(self) -> bool:
         """Is nothing changed, on a CPU, for inference in float32?"""
         plain = not self.changes and not self.skipped and torch.is_inference_mode_enabled()
         return plain and self.table.device.type == "cpu" and self.table.dtype == torch.float32
@@ -101,8 +90,7 @@ class Encoder(nn.Module):
     @property
     def table(self) -> Tensor:
         """The token vectors; their device and data type are those of the encoder."""
-        table: Tensor = self.embedding.token.weight  # type: ignore[union-attr, assignment]
-        return table
+        return self.embedding.token.weight  # type: ignore[union-attr, return-value]
 
     def run(self, x: Tensor, layout: Layout, trace: Trace) -> tuple[Tensor, Tensor, Any]:
         """Run all blocks on the embedded states; return the last block's input and context too.
@@ -114,7 +102,6 @@ class Encoder(nn.Module):
         for depth, (number, signal) in enumerate(self.plan):
             arguments = (signals[signal], trace.look(depth, layout), self.changes.get(depth))
             before, skip = x, self.skipped.get(depth)  # now, so that older states are freed
-
             x = trace.keep(
                 self.blocks[number](x, Context(layout, *arguments)) if skip is None else x + skip
             )

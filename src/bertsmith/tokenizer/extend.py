@@ -17,6 +17,7 @@ from bertsmith.tokenizer.tokenizer import Tokenizer
 from bertsmith.tokenizer.train import count_words, read_lines
 
 LONGEST = 40  # characters of a word that may become a token
+Word = tuple[str, int, list[Any]]  # with its count, and its pieces in the old vocabulary
 
 
 class Added(NamedTuple):
@@ -57,7 +58,11 @@ def extend(
     content = json.loads(backend.to_str())
     with guarded("the vocabulary cannot be extended"):
         _settle(content)
-        added = ADD[tokenizer.kind](content["model"], chosen, tokenizer.size, words.total())
+        model, size = content["model"], tokenizer.size
+        if tokenizer.kind == "bpe":
+            added = _add_merges(model, chosen, size)
+        else:
+            added = _add_words(model, chosen, size, words.total())
         extended = Backend.from_str(json.dumps(content))
     return Tokenizer(tokenizer.parts._replace(backend=extended)), added
 
@@ -68,7 +73,7 @@ def _settle(content: dict[str, Any]) -> None:
     The library numbers them again after the vocabulary when a file is read, and it grows.
     """
     vocabulary = content["model"]["vocab"]
-    for token in sorted(content["added_tokens"], key=lambda one: int(one["id"])):
+    for token in sorted(content["added_tokens"], key=lambda token: int(token["id"])):
         if isinstance(vocabulary, dict):
             vocabulary.setdefault(token["content"], token["id"])
         elif token["id"] == len(vocabulary):
@@ -77,9 +82,8 @@ def _settle(content: dict[str, Any]) -> None:
 
 def _choose(
     tokenizer: Tokenizer, words: Counter[str], count: int, least: int, ledger: Ledger
-) -> list[tuple[str, int, list[Any]]]:
-    """The words that save most, each with its count and pieces."""
-    candidates = []
+) -> list[Word]:
+    candidates: list[Word] = []
     special = tokenizer.special_ids
     for word, times in words.items():
         if times < least or len(word) > LONGEST or not any(map(str.isalpha, word)):
@@ -89,55 +93,41 @@ def _choose(
             ledger.note("words of unknown characters, which cannot be added")
         elif len(pieces) > 1:
             candidates.append((word, times, pieces))
-    candidates.sort(key=lambda one: (-one[1] * (len(one[2]) - 1), one[0]))
+    candidates.sort(key=lambda word: (-word[1] * (len(word[2]) - 1), word[0]))
     return candidates[:count]
 
 
-def _add_wordpiece(
-    model: dict[str, Any], words: list[tuple[str, int, list[Any]]], size: int, total: int
-) -> list[Added]:
+def _add_words(model: dict[str, Any], words: list[Word], size: int, total: int) -> list[Added]:
+    """Extend a WordPiece vocabulary, or a Unigram one, which is a list with scores."""
+    vocabulary: Any = model["vocab"]
+    scored = isinstance(vocabulary, list)
+    if scored and len(vocabulary) != size:
+        raise BertsmithError("its pieces and its ids do not end together: it cannot be extended")
     added: list[Added] = []
     for word, times, pieces in words:
         added.append(Added(word, size + len(added), times, [piece.id for piece in pieces]))
-        model["vocab"][word] = added[-1].id
+        if scored:
+            # Better than its pieces together, or it would never be chosen.
+            path = sum(vocabulary[piece.id][1] for piece in pieces)
+            vocabulary.append([word, max(path + 0.01, math.log(times / total))])
+        else:
+            vocabulary[word] = added[-1].id
     return added
 
 
-def _add_bpe(
-    model: dict[str, Any], words: list[tuple[str, int, list[Any]]], size: int, total: int
-) -> list[Added]:
+def _add_merges(model: dict[str, Any], words: list[Word], size: int) -> list[Added]:
     vocabulary: dict[str, int] = model["vocab"]
     known = {tuple(merge) for merge in model["merges"]}
     added: list[Added] = []
     for _, times, pieces in words:
         start = pieces[0].value
-        for place, piece in enumerate(pieces[1:], 1):
-            if (start, piece.value) not in known:
-                known.add((start, piece.value))
-                model["merges"].append([start, piece.value])
-            start += piece.value
+        for place, following in enumerate(pieces[1:], 1):
+            if (start, following.value) not in known:
+                known.add((start, following.value))
+                model["merges"].append([start, following.value])
+            start += following.value
             if start not in vocabulary:
-                before = [one.id for one in pieces[: place + 1]]
+                before = [piece.id for piece in pieces[: place + 1]]
                 added.append(Added(start, size + len(added), times, before))
                 vocabulary[start] = added[-1].id
     return added
-
-
-def _add_unigram(
-    model: dict[str, Any], words: list[tuple[str, int, list[Any]]], size: int, total: int
-) -> list[Added]:
-    vocabulary: list[list[Any]] = model["vocab"]
-    if len(vocabulary) != size:
-        raise BertsmithError("its pieces and its ids do not end together: it cannot be extended")
-    added: list[Added] = []
-    for word, times, pieces in words:
-        before = [piece.id for piece in pieces]
-        # Better than its pieces together, or it would never be chosen.
-        path = sum(vocabulary[number][1] for number in before)
-        score = max(path + 0.01, math.log(times / total))
-        added.append(Added(word, size + len(added), times, before))
-        vocabulary.append([word, score])
-    return added
-
-
-ADD = {"wordpiece": _add_wordpiece, "bpe": _add_bpe, "unigram": _add_unigram}

@@ -19,13 +19,7 @@ KINDS: tuple[Kind, ...] = ("wordpiece", "bpe", "unigram")
 Role = Literal["pad", "unk", "cls", "sep", "mask"]
 ROLES: tuple[Role, ...] = ("pad", "unk", "cls", "sep", "mask")
 
-BRACKETS: dict[Role, str] = {
-    "pad": "[PAD]",
-    "unk": "[UNK]",
-    "cls": "[CLS]",
-    "sep": "[SEP]",
-    "mask": "[MASK]",
-}
+BRACKETS: dict[Role, str] = {role: f"[{role.upper()}]" for role in ROLES}
 ANGLES: dict[Role, str] = {
     "pad": "<pad>",
     "unk": "<unk>",
@@ -146,10 +140,9 @@ def deberta_v2(settings: PipelineSettings) -> Pipeline:
 
 
 def _spm_decoder(settings: PipelineSettings, scheme: str) -> decoders.Decoder:
-    decoder: decoders.Decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
-    if settings.byte_fallback:
-        return decoders.Sequence([decoders.ByteFallback(), decoder])
-    return decoder
+    decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
+    fallback = decoders.Sequence([decoders.ByteFallback(), decoder])
+    return fallback if settings.byte_fallback else decoder
 
 
 def spm_normalizers(rules: Normalization) -> list[Normalizer]:
@@ -335,16 +328,13 @@ def assemble(
         backend.normalizer = normalizer
     kept = {token.content: token for token in added}
     for role, token in specials.items():
-        if role in family.last or token.content in kept or _holds(backend, token):
+        known = token.content in kept or backend.token_to_id(token.content) is not None
+        if role in family.last or known:
             kept[token.content] = token  # where both are given, a role's own flags count
     backend.add_tokens(list(kept.values()))
     marks = Marks(_mark(backend, specials["cls"]), _mark(backend, specials["sep"]))
     backend.post_processor = family.finish(marks, settings)
     return backend
-
-
-def _holds(backend: Backend, token: AddedToken) -> bool:
-    return backend.token_to_id(token.content) is not None
 
 
 def _mark(backend: Backend, token: AddedToken) -> tuple[str, int]:

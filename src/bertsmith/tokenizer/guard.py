@@ -29,7 +29,6 @@ class _Stderr:
         self.saved: int | None = None
 
     def silence(self) -> None:
-        """Redirect it, unless another thread has."""
         with self.lock:
             if self.users == 0:
                 with suppress(OSError):  # this process has no stderr to keep clean
@@ -39,7 +38,6 @@ class _Stderr:
             self.users += 1
 
     def restore(self) -> None:
-        """Put it back, once the last thread has finished."""
         with self.lock:
             self.users -= 1
             if self.users == 0 and self.saved is not None:

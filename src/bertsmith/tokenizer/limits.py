@@ -81,7 +81,6 @@ def _check_pattern(pattern: Any) -> None:
 
 
 def _growth(step: dict[str, Any]) -> float:
-    """How many times longer a step may make a text."""
     inserted = [step.get(key) for key in ("content", "prepend", "replacement")]
     length = max(len(text) for text in ["", *inserted] if isinstance(text, str))
     if length > LONGEST_INSERT:
@@ -99,6 +98,6 @@ def _slots(step: dict[str, Any]) -> int:
     """How many tokens a step puts around texts."""
     special = step.get("special_tokens")
     sizes = special.values() if isinstance(special, dict) else []
-    ids = [len(one["ids"]) for one in sizes if isinstance(one, dict) and "ids" in one]
+    ids = [len(token["ids"]) for token in sizes if isinstance(token, dict) and "ids" in token]
     places = [len(step[key]) for key in ("single", "pair") if isinstance(step.get(key), list)]
     return sum(places) * max([1, *ids])

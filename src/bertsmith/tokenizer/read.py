@@ -1,7 +1,7 @@
 """Readers of published tokenizers: tokenizer.json, vocab.txt, vocab.json, *.model."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +33,6 @@ from bertsmith.tokenizer.families import (
 )
 from bertsmith.tokenizer.guard import guarded, hushed
 from bertsmith.tokenizer.limits import check_definition
-from bertsmith.tokenizer.sentencepiece import Normalization
 
 LARGEST_FILE = 512 << 20  # bytes; the largest published tokenizer.json has some 30 million
 SPARSEST = 16  # ids for every token, beyond which a vocabulary's ids are not meant
@@ -72,17 +71,6 @@ class Beside(NamedTuple):
     added: dict[str, tuple[int, AddedToken]]
     family: TokenizerFamily | None
     notes: list[str]
-
-
-class Vocabulary(NamedTuple):
-    """A vocabulary file in the library's terms."""
-
-    kind: Kind
-    tokens: Mapping[str, int]
-    model: Callable[[str], Model]  # given the unknown token
-    matched_first: tuple[AddedToken, ...] = ()  # pieces that are never split
-    normalization: Normalization = Normalization()
-    byte_fallback: bool = False
 
 
 def read(path: Path, family: str | None = None) -> Parts:
@@ -125,11 +113,9 @@ def _bytes(path: Path) -> bytes:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file, or an empty one where no such file."""
     if not path.is_file():
         return {}
-    content: dict[str, Any] = parse_json(_bytes(path), path)
-    return content
+    return parse_json(_bytes(path), path)
 
 
 # ------------------------------------------------------------------ what lies beside
@@ -178,13 +164,11 @@ def _added_token(value: Mapping[str, Any], special: bool = False) -> AddedToken:
 
 
 def _content(value: object) -> str | None:
-    """Return the token in a config's value: a string, or an object around one."""
     content = value.get("content") if isinstance(value, Mapping) else value
     return content if isinstance(content, str) and content else None
 
 
 def _stated(config: Mapping[str, Any]) -> dict[Role, str]:
-    """Return the special tokens that a config names."""
     tokens = {role: _content(config.get(f"{role}_token")) for role in ROLES}
     return {role: token for role, token in tokens.items() if token}
 
@@ -233,11 +217,9 @@ def _read_vocab_txt(file: Path, beside: Beside) -> Backend:
         # A widespread copy of the uncased vocabulary was lower-cased as a whole.
         if token not in tokens and token.lower() in tokens:
             tokens[token] = tokens.pop(token.lower())
-
-    def model(unknown: str) -> Model:
-        return models.WordPiece(tokens, unk_token=unknown)
-
-    return _build(Vocabulary("wordpiece", tokens, model), beside)
+    return _build(
+        beside, "wordpiece", tokens, lambda unknown: models.WordPiece(tokens, unk_token=unknown)
+    )
 
 
 def _read_vocab_json(file: Path, beside: Beside) -> Backend:
@@ -247,11 +229,8 @@ def _read_vocab_json(file: Path, beside: Beside) -> Backend:
     parse_json(_bytes(file), file)
     _bytes(merges_file)
     tokens, merges = models.BPE.read_file(str(file), str(merges_file))
-
-    def model(unknown: str) -> Model:
-        return models.BPE(tokens, merges, continuing_subword_prefix="", end_of_word_suffix="")
-
-    return _build(Vocabulary("bpe", tokens, model), beside)
+    model = models.BPE(tokens, merges, continuing_subword_prefix="", end_of_word_suffix="")
+    return _build(beside, "bpe", tokens, lambda _: model)
 
 
 def _read_sentencepiece(file: Path, beside: Beside) -> Backend:
@@ -263,18 +242,14 @@ def _read_sentencepiece(file: Path, beside: Beside) -> Backend:
         for piece in pieces
         if piece.type in (sentencepiece.CONTROL, sentencepiece.USER_DEFINED)
     )
-
-    def model(unknown: str) -> Model:
-        # A text that spells out a byte, "<0x0A>", is no byte.
-        scores = [
-            (piece.text, NEVER if piece.type == sentencepiece.BYTE else piece.score)
-            for piece in pieces
-        ]
-        return models.Unigram(scores, unknown_id, byte_fallback)
-
+    # A text that spells out a byte, "<0x0A>", is no byte.
+    scores = [
+        (piece.text, NEVER if piece.type == sentencepiece.BYTE else piece.score) for piece in pieces
+    ]
+    model = models.Unigram(scores, unknown_id, byte_fallback)
     tokens = {piece.text: index for index, piece in enumerate(pieces)}
-    vocabulary = Vocabulary("unigram", tokens, model, matched_first, normalization, byte_fallback)
-    return _build(vocabulary, beside)
+    pipeline = {"normalization": normalization, "byte_fallback": byte_fallback}
+    return _build(beside, "unigram", tokens, lambda _: model, matched_first, **pipeline)
 
 
 # In the order in which a directory is searched.
@@ -288,31 +263,30 @@ FORMATS: dict[str, Callable[[Path, Beside], Backend]] = {
 
 
 def _reader(file: Path) -> Callable[[Path, Beside], Backend]:
-    """Return the reader of a file by its name, or by the ending of a name like it."""
-    for name, reader in FORMATS.items():
-        if file.name.endswith(name):
-            return reader
-    for name, reader in FORMATS.items():
-        if file.suffix == Path(name).suffix:
-            return reader
-    raise ValueError(f"its name is none of {', '.join(FORMATS)}")
+    by_name = [reader for name, reader in FORMATS.items() if file.name.endswith(name)]
+    by_ending = [reader for name, reader in FORMATS.items() if file.suffix == Path(name).suffix]
+    if not by_name + by_ending:
+        raise ValueError(f"its name is none of {', '.join(FORMATS)}")
+    return (by_name + by_ending)[0]
 
 
 # ------------------------------------------------------------------ putting together
 
 
-def _build(vocabulary: Vocabulary, beside: Beside) -> Backend:
-    """Assemble the tokenizer of a vocabulary file with what lies beside it."""
-    family = _family(vocabulary.kind, vocabulary.tokens, beside)
+def _build(
+    beside: Beside,
+    kind: Kind,
+    tokens: Mapping[str, int],
+    make_model: Callable[[str], Model],  # from the unknown token
+    matched_first: Iterable[AddedToken] = (),  # pieces that are never split
+    **pipeline: Any,  # further settings
+) -> Backend:
+    family = _family(kind, tokens, beside)
     specials = _specials(family, beside)
-    model = vocabulary.model(specials["unk"].content)
-    settings = replace(
-        _settings(beside.config),
-        normalization=vocabulary.normalization,
-        byte_fallback=vocabulary.byte_fallback,
-    )
+    settings = replace(_settings(beside.config), **pipeline)
     added = [token for _, token in beside.added.values()]
-    backend = assemble(model, family, settings, specials, [*added, *vocabulary.matched_first])
+    model = make_model(specials["unk"].content)
+    backend = assemble(model, family, settings, specials, [*added, *matched_first])
     for content, (wanted, _) in beside.added.items():
         if (got := backend.token_to_id(content)) != wanted:
             raise ValueError(f"{content!r} gets the id {got}, but the files beside say {wanted}")
@@ -320,7 +294,6 @@ def _build(vocabulary: Vocabulary, beside: Beside) -> Backend:
 
 
 def _family(kind: Kind, vocabulary: Mapping[str, int], beside: Beside) -> TokenizerFamily:
-    """Return the family whose pipeline and special tokens a vocabulary is to be used with."""
     if beside.family and beside.family.kind == kind:
         return beside.family
     return fitting(kind, vocabulary) or of_kind(kind)
@@ -365,14 +338,10 @@ def _check(backend: Backend, vocabulary: Mapping[str, int]) -> None:
 def _parts(backend: Backend, vocabulary: Mapping[str, int], beside: Beside) -> Parts:
     kind = _kind(backend)
     family = beside.family or _family(kind, vocabulary, beside)
-    spellings = [
-        (fitting(kind, vocabulary) or family).tokens,
-        family.tokens,
-        _stated(beside.config),
-    ]
+    fitted = fitting(kind, vocabulary) or family
     tokens: dict[Role, str] = {}
-    for spelling in spellings:  # what the files say outright counts most, and comes last
-        tokens |= {role: token for role, token in spelling.items() if token in vocabulary}
+    for named_tokens in (fitted.tokens, family.tokens, _stated(beside.config)):  # later ones win
+        tokens |= {role: token for role, token in named_tokens.items() if token in vocabulary}
     segments, inputs = family.segments, beside.config.get("model_input_names")
     if isinstance(inputs, list) and not beside.family:
         segments = "token_type_ids" in inputs

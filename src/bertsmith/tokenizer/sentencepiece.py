@@ -6,7 +6,7 @@ and the shape of its value. Only the few fields that a tokenizer needs are looke
 
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6  # types of pieces
@@ -69,24 +69,15 @@ def parse(data: bytes) -> SentencePieceModel:
         dummy_prefix=bool(normalizer.get(3, 1)),
         remove_extra_spaces=bool(normalizer.get(4, 1)),
     )
-    unknown = _check(pieces)
-    return SentencePieceModel(pieces, unknown, normalization, _falls_back(trainer, pieces))
-
-
-def _falls_back(trainer: Mapping[int, int | bytes], pieces: list[SentencePiece]) -> bool:
-    """Whether unknown characters are spelled in bytes, for which there must be 256 pieces."""
     texts = {piece.text for piece in pieces}
-    return bool(trainer.get(35, 0)) and all(f"<0x{byte:02X}>" in texts for byte in range(256))
-
-
-def _check(pieces: list[SentencePiece]) -> int:
-    """Refuse what SentencePiece itself refuses; return the id of the unknown piece."""
-    if len({piece.text for piece in pieces}) != len(pieces):
+    if len(texts) != len(pieces):
         raise ValueError("a SentencePiece model in which a piece occurs twice")
     unknown = [index for index, piece in enumerate(pieces) if piece.type == UNKNOWN]
     if len(unknown) != 1:
         raise ValueError(f"a SentencePiece model with {len(unknown)} unknown pieces, not one")
-    return unknown[0]
+    all_bytes = texts.issuperset(f"<0x{byte:02X}>" for byte in range(256))
+    fallback = bool(trainer.get(35, 0)) and all_bytes
+    return SentencePieceModel(pieces, unknown[0], normalization, fallback)
 
 
 def _piece(data: bytes) -> SentencePiece:
@@ -95,7 +86,9 @@ def _piece(data: bytes) -> SentencePiece:
         if number == 1:
             text = _text(_bytes(value))
         elif number == 2:
-            score = _float(_bytes(value))
+            if len(_bytes(value)) != 4:
+                raise ValueError("not a SentencePiece model: a score of another size")
+            score = float(struct.unpack("<f", _bytes(value))[0])
         elif number == 3 and isinstance(value, int):
             type_ = value
     if not text or not math.isfinite(score):
@@ -107,12 +100,6 @@ def _bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
         raise ValueError("not a SentencePiece model: a number where bytes should be")
     return value
-
-
-def _float(data: bytes) -> float:
-    if len(data) != 4:
-        raise ValueError("not a SentencePiece model: a score of another size")
-    return float(struct.unpack("<f", data)[0])
 
 
 def _text(data: bytes) -> str:

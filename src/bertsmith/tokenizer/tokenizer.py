@@ -64,7 +64,7 @@ class TokenSplit(NamedTuple):
     def _repr_html_(self) -> str:
         from bertsmith.pages.results import token_row
 
-        return token_row((one.token, one.id, one.id == self.unknown_id) for one in self.pieces)
+        return token_row((p.token, p.id, p.id == self.unknown_id) for p in self.pieces)
 
 
 class Slot(NamedTuple):
@@ -201,14 +201,14 @@ class Tokenizer:
         inputs = _inputs(texts, pairs)
         with guarded("a text cannot be encoded"):
             encoded = self.reader(spelled).encode_batch(inputs, add_special_tokens=special)
-        return [self._encoding(one) for one in encoded]
+        return list(map(self._encoding, encoded))
 
     def encode_ids(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
         """Encode texts to ids only, which is about twice as fast as full encodings."""
         inputs = _inputs(texts, None)
         with guarded("a text cannot be encoded"):
             encoded = self.reader("text").encode_batch_fast(inputs, add_special_tokens=special)
-        return [one.ids for one in encoded]
+        return [encoding.ids for encoding in encoded]
 
     def reader(self, spelled: Spelled) -> Backend:
         """Return the library's tokenizer that reads special tokens spelled in a text this way.
@@ -222,10 +222,8 @@ class Tokenizer:
                 text.discard(self.mask_token or "")
             added = self.backend.get_added_tokens_decoder().values()
             as_needed = all(token.special == (token.content in text) for token in added)
-            if as_needed and self.kind != "unigram":
-                backend = self.backend
-            else:
-                backend = _reading_as_text(self.backend, text)
+            usable = as_needed and self.kind != "unigram"
+            backend = self.backend if usable else _reading_as_text(self.backend, text)
             backend.encode_special_tokens = True  # that is: those marked special are text
             self._backends[spelled] = backend
         return self._backends[spelled]
@@ -238,9 +236,11 @@ class Tokenizer:
         """Return how many special tokens are spelled in texts, where they are read as text."""
         return sum(len(self._spellings.findall(text)) for text in texts)
 
-    def _encoding(self, one: BackendEncoding) -> Encoding:
-        segments = one.type_ids if self.parts.segments else [0] * len(one)
-        return Encoding(one.ids, segments, one.offsets, one.sequence_ids, one.word_ids)
+    def _encoding(self, encoded: BackendEncoding) -> Encoding:
+        segments = encoded.type_ids if self.parts.segments else [0] * len(encoded)
+        return Encoding(
+            encoded.ids, segments, encoded.offsets, encoded.sequence_ids, encoded.word_ids
+        )
 
     def tokens(self, text: str) -> list[str]:
         """Return the tokens of a text, without special tokens."""
@@ -275,28 +275,26 @@ class Tokenizer:
         return ids, segments
 
     def template(self, pair: bool = False) -> list[Slot]:
-        """Return the order of special tokens and texts in a sequence, as a list of slots."""
-        if pair not in self._templates:
-            self._templates[pair] = self._template(pair)
-        return self._templates[pair]
+        """Return the order of special tokens and texts in a sequence, as a list of slots.
 
-    def _template(self, pair: bool) -> list[Slot]:
-        """Derive the template from what the post-processor adds to a probe.
-
-        The probe is a token of another tokenizer, since no letter is in every vocabulary.
+        It is what the post-processor adds to a probe, which is a token of another tokenizer, since
+        no letter is in every vocabulary.
         """
+        if pair in self._templates:
+            return self._templates[pair]
         probe = Backend(WordLevel({"x": 0}, unk_token="x"))
         if self.backend.post_processor is not None:
             probe.post_processor = self.backend.post_processor
         with guarded("the tokenizer's template cannot be used"):
             probed = probe.encode("x", "x" if pair else None)
-        one, texts = self._encoding(probed), probed.special_tokens_mask.count(0)
-        slots = list(map(Slot, one.sources, one.ids, one.segments))
+        encoding, texts = self._encoding(probed), probed.special_tokens_mask.count(0)
+        slots = list(map(Slot, encoding.sources, encoding.ids, encoding.segments))
         sources = sorted(slot.source for slot in slots if slot.source is not None)
         if sources != [0, 1][: 1 + pair] or texts != len(sources):
             raise BertsmithError("the tokenizer's template does not hold each text exactly once")
         if any(slot.segment > 1 for slot in slots):
             raise BertsmithError("the tokenizer's template numbers segments beyond 1")
+        self._templates[pair] = slots
         return slots
 
     # ------------------------------------------------------------------ ids to text

@@ -45,7 +45,7 @@ LONGEST_LINE = 1 << 20  # bytes; a longer line is read in pieces
 
 @dataclass(frozen=True)
 class VocabularyPlan:
-    """What is asked of a vocabulary."""
+    """The settings of a vocabulary to learn."""
 
     family: TokenizerFamily
     size: int  # with special tokens
@@ -96,8 +96,7 @@ def train(
     whole_number(min_frequency, "min_frequency", 1)
     whole_number(alphabet, "alphabet", 1)
     chosen = _family(kind, named(family) if family else of_kind(kind))
-    if lowercase is None:
-        lowercase = chosen.lowercase
+    lowercase = chosen.lowercase if lowercase is None else lowercase
     settings = PipelineSettings(lowercase=lowercase, keep_accents=not lowercase)
     plan = VocabularyPlan(chosen, size, min_frequency, progress)
     text = read_lines(files) if lines is None else lines
@@ -185,8 +184,6 @@ def _learnable(
 
 
 def _replay(model: Model, trainer: Trainer, words: Mapping[str, int]) -> Backend:
-    """Train a model on words, each as often as it was counted."""
-
     def lines() -> Iterator[str]:
         for word, count in words.items():
             line = "\n".join([word] * REPEATS)
