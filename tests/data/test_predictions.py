@@ -50,6 +50,7 @@ def test_delimited(name: str, tmp_path: Path) -> None:
     assert ledger.counts == {"cells of columns that came after the header, not written": 1}
 
 
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 def test_parquet(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     write(

@@ -63,6 +63,13 @@ def test_html(tmp_path: Path) -> None:
     assert [one.heading for one in cut(document, Chunking())] == ["Head"]
 
 
+def test_a_notebook_that_is_damaged(tmp_path: Path) -> None:
+    for cells in ("[{}]", '[{"source": "text"}]', '[{"source": 1}]', "[1]", "1"):
+        (tmp_path / "x.ipynb").write_text(f'{{"cells": {cells}}}')
+        with pytest.raises(BertsmithError, match=r"x\.ipynb: not a notebook that can be read"):
+            list(read_documents(tmp_path / "x.ipynb", Ledger()))
+
+
 def test_pages_of_a_pdf(tmp_path: Path) -> None:
     pypdf = pytest.importorskip("pypdf")
     generic = pytest.importorskip("pypdf.generic")

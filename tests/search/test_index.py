@@ -19,6 +19,7 @@ from bertsmith.search.database import current
 from bertsmith.search.index import Index
 from bertsmith.search.segments import stored, unit_vectors
 from bertsmith.search.store import Store
+from bertsmith.search.vectors import VectorTable
 from search.conftest import HashedWords
 from search.finding import names
 
@@ -109,6 +110,33 @@ def test_another_model_is_refused(index: Index, folder: Path, encoder: HashedWor
     update_folders(index.path, [], BuildSettings(encoder=other, passage_size=60), re_embed=True)
     assert other.calls == len(Index(index.path, model=other))  # none of the former passages
     assert names(Index(index.path, model=other).search("cats purr"))[0] == "cats.md"
+
+
+def test_a_search_reads_one_state(
+    index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index that is embedded again while its rankings are computed."""
+    nearest = VectorTable.nearest
+
+    def replaced_meanwhile(table: VectorTable, *values: Any) -> Any:
+        with monkeypatch.context() as once:
+            once.setattr(VectorTable, "nearest", nearest)
+            update_folders(index.path, [], BuildSettings(encoder=HashedWords()), re_embed=True)
+        return nearest(table, *values)
+
+    before = index.search("cats eat")
+    monkeypatch.setattr(VectorTable, "nearest", replaced_meanwhile)
+    read: list[Path] = []
+    passages = Store.passages
+
+    def noted(store: Store, ids: Any) -> Any:
+        read.append(store.folder)
+        return passages(store, ids)
+
+    monkeypatch.setattr(Store, "passages", noted)
+    folder_before = current(index.path)
+    assert index.search("cats eat") == before
+    assert set(read) == {folder_before} != {current(index.path)}
 
 
 def test_a_damaged_segment_is_named_and_rebuilt(index: Index) -> None:
@@ -272,16 +300,21 @@ def test_half_precision_is_close(folder: Path, tmp_path: Path, index: Index) -> 
     assert all(abs(a.score - b.score) < 1e-3 for a, b in pairs)
 
 
-def test_a_graph_of_neighbours(index: Index, encoder: HashedWords) -> None:
+def test_a_graph_of_neighbours(
+    index: Index, encoder: HashedWords, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("faiss")
-    graph = Index(index.path, model=encoder, graph_from=1)
-    want = index.search("cats eat fish", mode="vectors", top=5)
+    monkeypatch.setattr("bertsmith.search.vectors.GRAPH_FROM", 1)
+    graph = Index(index.path, model=encoder)
+    with monkeypatch.context() as exact:
+        exact.setattr("bertsmith.search.vectors.GRAPH_FROM", 1000)
+        want = index.search("cats eat fish", mode="vectors", top=5)
     for _ in range(2):  # built, then read
         hits = graph.search("cats eat fish", mode="vectors", top=5)
         assert [(h.file, round(h.score, 5)) for h in hits] == [
             (h.file, round(h.score, 5)) for h in want
         ]
-        graph = Index(index.path, model=encoder, graph_from=1)
+        graph = Index(index.path, model=encoder)
     cache = next(current(index.path).glob("*.faiss"))
     cache.write_bytes(cache.read_bytes()[:-40])
     assert graph.search("cats eat fish", mode="vectors")[0].file == want[0].file

@@ -101,7 +101,7 @@ def answers(root: Path, encoder: HashedWords, top: int = 20) -> list[Any]:
 def kills(count: int, place: Path, rng: random.Random) -> Counter[str]:
     folder, root = place / "documents", place / "index"
     folder.mkdir()
-    settings = BuildSettings(encoder=Slow(), size=200)
+    settings = BuildSettings(encoder=Slow(), passage_size=200)
     update.COMMIT_PASSAGES = 40  # several transactions in each update
     change(folder, rng)
     update_folders(root, [folder], settings)

@@ -2,9 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 from bertsmith.data.tables import Row, Table, Where, names_of
@@ -52,6 +52,9 @@ class Annotations:
         """The cells of an event that are its label."""
         return {name: row.cells.get(name) for name in self.plan.get("columns", ("label",))}
 
+    def _key(self, row: Row) -> str:
+        return json.dumps(self.label(row), sort_keys=True)
+
     def labels_of(self, name: str) -> dict[str, Row]:
         """The labels of a row by the person who gave them; skipped ones are none."""
         answers = self.answers.get(name, {})
@@ -59,27 +62,22 @@ class Annotations:
 
     def disagreed(self, name: str) -> bool:
         """Do people label a row differently?"""
-        return len({same(self.label(row)) for row in self.labels_of(name).values()}) > 1
+        return len(set(map(self._key, self.labels_of(name).values()))) > 1
 
     def settled(self, name: str) -> Row | None:
         """The label of a row: a decision, or what most people say; None where there is none."""
         if name in self.decisions:
             return self.decisions[name]
         rows = list(self.labels_of(name).values())
-        counts = Counter(same(self.label(row)) for row in rows).most_common(2)
+        counts = Counter(map(self._key, rows)).most_common(2)
         if not counts or (len(counts) == 2 and counts[0][1] == counts[1][1]):
             return None
-        return next(row for row in rows if same(self.label(row)) == counts[0][0])
+        return next(row for row in rows if self._key(row) == counts[0][0])
 
     def rows(self) -> Iterator[tuple[str, Row | None]]:
         """Every row that anybody has seen, with its label."""
         for name in {**self.answers, **self.decisions}:
             yield name, self.settled(name)
-
-
-def same(label: Mapping[str, Any]) -> str:
-    """A label as a text: the same for equal labels."""
-    return json.dumps(label, sort_keys=True)
 
 
 def read_events(rows: Iterable[Row], file: str) -> Annotations:
@@ -97,13 +95,15 @@ def label_table(tables: Iterable[Table], split: str | None, ledger: Ledger) -> I
     """
     tables = iter(tables)
     first = next(tables, None)
-    if first is None or not first.rows or PLAN not in first.rows[0].cells:
-        yield from () if first is None else chain([first], tables)
+    if first is None:
         return
-    lines = [row for table in (first, *tables) for row in table.rows]
+    if not first.rows or PLAN not in first.rows[0].cells:
+        yield from chain([first], tables)
+        return
+    lines = (row for table in (first, *tables) for row in table.rows)
     annotations = read_events(lines, str(first.path))
     labelled: list[Row] = []
-    held = 0
+    held_out = 0
     for name, row in annotations.rows():
         if row is None:
             if annotations.disagreed(name):
@@ -111,23 +111,22 @@ def label_table(tables: Iterable[Table], split: str | None, ledger: Ledger) -> I
             elif annotations.answers.get(name):  # else the only answer was taken back
                 ledger.note("skipped texts")
         elif row.cells.get("split", "train") != (split or "train"):
-            held += 1
+            held_out += 1
         else:
             cells = {key: value for key, value in row.cells.items() if key not in ABOUT}
             labelled.append(Row(row.number, cells))
     if split is None:
-        ledger.note("texts held out for evaluation, not read (they are the split test)", held)
+        ledger.note("texts held out for evaluation, not read (they are the split test)", held_out)
     task = annotations.plan.get("task", "")
     yield replace(first, names=names_of(labelled), rows=labelled, share=1.0, task=task)
 
 
 def parts_of(tables: Iterable[Table]) -> tuple[str, ...]:
     """The parts in which a file of labels has some; () for any other file."""
-    tables = iter(tables)
-    lines = [row for one in islice(tables, 1) for row in one.rows]
-    if not lines or PLAN not in lines[0].cells:
+    rows = (row for table in tables for row in table.rows)
+    first = next(rows, None)
+    if first is None or PLAN not in first.cells:
         return ()
-    lines += [row for one in tables for row in one.rows]
-    settled = [row for _, row in read_events(lines, "").rows() if row is not None]
-    splits = {row.cells.get("split", "train") for row in settled}
+    labels = [row for _, row in read_events(chain([first], rows), "").rows()]
+    splits = {row.cells.get("split", "train") for row in labels if row is not None}
     return tuple(name for name in PARTS if name in splits)

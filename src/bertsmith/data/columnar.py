@@ -5,7 +5,7 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -24,26 +24,25 @@ def parquet_tables(stream: Stream, size: int) -> Iterator[Table]:
     """The portions of a parquet file, with the class names that the `datasets` library stores."""
     path = stream.path
     pyarrow = import_package("pyarrow", f"{path}: reading parquet needs pyarrow")
-    from pyarrow import parquet
-
-    broken = (pyarrow.ArrowException, OSError, ValueError, OverflowError, RecursionError)
-    # Only a plain file can be read from any place: everything else is read whole.
-    source = path if is_regular(path) and path.stat().st_size else None
+    parquet = import_package("pyarrow.parquet", f"{path}: reading parquet needs pyarrow")
     try:
-        file = parquet.ParquetFile(source or pyarrow.BufferReader(_filled(stream)))
+        file = parquet.ParquetFile(_source(stream))
         batches = file.iter_batches(batch_size=min(size, FEW))
         yield from arrow_tables(path, file.schema_arrow, batches, file.metadata.num_rows, size)
-    except broken as error:
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError, RecursionError) as error:
         raise BertsmithError(
             f"{path}: not a parquet file that can be read ({one_line(error)[:120]})"
         ) from error
 
 
-def _filled(stream: Stream) -> bytes:
+def _source(stream: Stream) -> Path | io.BytesIO:
+    """The path of a plain file, which can be read at any position; else all of its content."""
+    if is_regular(stream.path) and stream.path.stat().st_size:
+        return stream.path
     content = stream.content()
     if not content:
         raise BertsmithError(f"{stream.name} is empty")
-    return content
+    return io.BytesIO(content)
 
 
 def arrow_tables(
@@ -54,11 +53,7 @@ def arrow_tables(
     check_names(path, names)
     classes = _classes((schema.metadata or {}).get(b"huggingface", b"{}"))
     table = Table(path, names, [], unit="row", classes=classes)
-    cells = (
-        values
-        for batch in batches
-        for values in zip(*(_values(batch.column(n)) for n in range(len(names))), strict=True)
-    )
+    cells = (row for batch in batches for row in zip(*map(_values, batch.columns), strict=True))
     rows = (Row(number, dict(zip(names, row, strict=True))) for number, row in enumerate(cells, 1))
     yield from table_portions(table, rows, size, lambda last: last.number / max(1, total))
 
@@ -69,23 +64,20 @@ def _values(column: Any) -> list[Any]:
 
     if pyarrow.types.is_temporal(column.type):
         column = column.cast(pyarrow.string())
-    values: list[Any] = column.to_pylist()
-    return values
+    return column.to_pylist()
 
 
 def _classes(metadata: bytes) -> dict[str, list[str]]:
-    """The class names of columns, from the `datasets` library's description of them."""
     try:
-        features = json.loads(metadata)["info"]["features"]
-        columns = dict(features).items()
+        features = dict(json.loads(metadata)["info"]["features"])
     except (ValueError, LookupError, TypeError, RecursionError):
         return {}
     classes = {}
-    for name, feature in columns:
+    for name, feature in features.items():
         inner = feature.get("feature", feature) if isinstance(feature, dict) else feature
         inner = inner[0] if isinstance(inner, list) and inner else inner
         names = inner.get("names") if isinstance(inner, dict) else None
-        if isinstance(names, list) and all(isinstance(one, str) for one in names):
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
             classes[name] = names
     return classes
 
@@ -119,14 +111,12 @@ def sheet_tables(
     """The portions of the first sheet of an Excel workbook."""
     path = stream.path
     openpyxl = import_package("openpyxl", f"{path}: reading xlsx needs openpyxl")
-    source = path if is_regular(path) else io.BytesIO(_filled(stream))
     try:
-        book = openpyxl.load_workbook(source, read_only=True, data_only=True)
-        sheets = book.worksheets
-        for other in sheets[1:]:
-            ledger.note(f"sheets that are not read: {other.title}")
-        cells = _sheet_rows(sheets[0], ledger)
-        table, rows = _sheet_table(path, cells, headings, header)
+        book = openpyxl.load_workbook(_source(stream), read_only=True, data_only=True)
+        first, *others = book.worksheets
+        for sheet in others:
+            ledger.note(f"sheets that are not read: {sheet.title}")
+        table, rows = _sheet_table(path, _sheet_rows(first, ledger), headings, header)
         for portion in portions(rows, size):
             yield replace(table, rows=portion)
     except BertsmithError:
@@ -160,7 +150,7 @@ def _sheet_cell(value: Any, ledger: Ledger) -> Any:
 def _sheet_table(
     path: Path, rows: Iterator[tuple[int, list[Any]]], headings: Headings, header: bool | None
 ) -> tuple[Table, Iterator[Row]]:
-    head = [row for _, row in zip(range(200), rows, strict=False)]
+    head = list(islice(rows, 200))
     if not head:
         raise BertsmithError(f"{path} is empty")
     width = max(len(cells) for _, cells in head)
@@ -169,16 +159,14 @@ def _sheet_table(
         header = is_header(texts[0], texts[1:], headings)
     names = [str(number) for number in range(1, width + 1)]
     if header:
-        for place, cell in enumerate(head[0][1]):
+        for place, cell in enumerate(head.pop(0)[1]):
             names[place] = str(cell).strip() if cell is not None else names[place]
         check_names(path, names)
 
     def listed() -> Iterator[Row]:
-        for place, (number, cells) in enumerate(chain(head, rows)):
-            if place or not header:
-                if len(cells) > width:
-                    raise BertsmithError(f"{path}, row {number}: more cells than the first rows")
-                filled = [*cells, *[None] * (width - len(cells))]
-                yield Row(number, dict(zip(names, filled, strict=True)))
+        for number, cells in chain(head, rows):
+            if len(cells) > width:
+                raise BertsmithError(f"{path}, row {number}: more cells than the first rows")
+            yield Row(number, dict(zip_longest(names, cells)))
 
     return Table(path, tuple(names), [], unit="row", header=header), listed()

@@ -35,10 +35,9 @@ class Finder:
         name = self.given.get(role)
         if name is None:
             return None
-        if name in self.table.names:
-            return self.note(role, name)
-        if plain(name) in self.by_plain:
-            return self.note(role, self.by_plain[plain(name)])
+        column = name if name in self.table.names else self.by_plain.get(plain(name))
+        if column is not None:
+            return self.note(role, column)
         near = get_close_matches(name[:100], self.table.names[:1000], 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise BertsmithError(
@@ -48,10 +47,8 @@ class Finder:
 
     def known(self, role: str) -> str | None:
         """The column that was named, or the first known one, or None."""
-        name = self.named(role)
-        if name is None:
-            name = next(iter(self.candidates(role)), None)
-        return None if name is None else self.note(role, name)
+        name = self.named(role) or next(iter(self.candidates(role)), None)
+        return name and self.note(role, name)
 
     def candidates(self, role: str) -> list[str]:
         """The columns that are not used yet whose names fit a role, the likeliest first."""
@@ -62,8 +59,7 @@ class Finder:
         """The column for a role, or an error that says how to name it."""
         name = self.known(role)
         if name is None:
-            has = shown(self.table.names)
-            what = f"its columns are {has}"
+            what = f"its columns are {shown(self.table.names)}"
             if not self.table.header:
                 count = len(self.table.names)
                 what = f"the first line is no header that is known, so they are 1 to {count}"
@@ -86,28 +82,21 @@ class Finder:
         """Columns such as ending0, ending1, ... of the first such word, in numeric order."""
         for word in words:
             pattern = re.compile(rf"{word}_?([0-9]{{1,3}})")
-            hits = [
-                (int(m[1]), name)
-                for key, name in self.by_plain.items()
-                if (m := pattern.fullmatch(key))
-            ]
-            if len(hits) > 1:
-                return [name for _, name in sorted(hits)]
+            matches = ((pattern.fullmatch(key), name) for key, name in self.by_plain.items())
+            columns = sorted((int(match[1]), name) for match, name in matches if match)
+            if len(columns) > 1:
+                return [name for _, name in columns]
         return []
 
     def several(self, role: str) -> list[str]:
         """The columns of a role: its own, and numbered ones such as negative_1, negative_2."""
         first = self.known(role)
-        if role in self.given:
-            return [first] if first else []
-        names = "|".join(map(re.escape, self.roles[role]))
-        rest = [
-            name
-            for key, name in self.by_plain.items()
-            if name not in self.used and re.fullmatch(rf"({names})_?[0-9]{{1,4}}", key)
-        ]
-        columns = [*([first] if first else []), *rest]
-        if rest:
+        columns = [first] if first else []
+        if role not in self.given:
+            pattern = re.compile(rf"({'|'.join(map(re.escape, self.roles[role]))})_?[0-9]{{1,4}}")
+            free = {key: name for key, name in self.by_plain.items() if name not in self.used}
+            columns += [name for key, name in free.items() if pattern.fullmatch(key)]
+        if columns and columns != [first]:
             self.note(role, ", ".join(columns), *columns)
         return columns
 
@@ -128,9 +117,7 @@ def is_list(table: Table, name: str) -> bool:
     values = sample(table, name, 20)
     return bool(values) and all(
         isinstance(value, list | tuple)
-        or (
-            isinstance(value, str) and value.strip().startswith("[") and value.strip().endswith("]")
-        )
+        or (isinstance(value, str) and re.fullmatch(r"\[.*\]", value.strip(), re.DOTALL))
         for value in values
     )
 

@@ -3,7 +3,6 @@
 import csv
 import io
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain, islice
@@ -26,13 +25,6 @@ SENTENCE = re.compile(r"[.!?…。？！]['\"»”)]?$")
 LONGEST_NAME = 60  # characters that the name of a column has at most
 
 
-class Dialect(NamedTuple):
-    """The delimiter, and whether cells may be quoted."""
-
-    delimiter: str
-    quoted: bool
-
-
 class Headings(NamedTuple):
     """Names of columns: which are known, which of them are also values, and which were given."""
 
@@ -45,10 +37,9 @@ def delimited_tables(
     stream: Stream,
     ledger: Ledger,
     headings: Headings,
-    *,
-    tabs: bool = False,
-    skip: bool = False,
-    header: bool | None = None,
+    tabs: bool,
+    skip: bool,
+    header: bool | None,
     size: int,
 ) -> Iterator[Table]:
     """The portions of a csv or tsv file. Without a header its columns are called 1, 2, ...
@@ -63,29 +54,22 @@ def delimited_tables(
         next(lines)
         head, first_number = head.partition("\n")[2], 2
     delimiter = excel[1] if excel else "\t" if tabs else _delimiter(stream.path, head, headings)
-    dialect = Dialect(delimiter, delimiter != "\t" or _quotes_tabs(head))
-    records = _records(stream.path, lines, dialect, first_number)
+    quoted = delimiter != "\t" or _quotes_tabs(head)
+    records = _records(stream.path, lines, delimiter, quoted, first_number)
     first = next(records, None)
     if first is None:
         raise BertsmithError(f"{stream.name} is empty")
     if header is None:
-        below = _records(stream.path, io.StringIO(head), dialect)
+        below = _records(stream.path, io.StringIO(head), delimiter, quoted)
         header = is_header(first[1], [cells for _, cells in islice(below, 1, 200)], headings)
-    names = _names(first[1], header)
+    cells = [cell.strip() if header else "" for cell in first[1]]
+    while header and len(cells) > 1 and not cells[-1]:
+        cells.pop()
+    names = tuple(name or str(number) for number, name in enumerate(cells, 1))
     check_names(stream.path, names)
     table = Table(stream.path, names, [], header=header, delimiter=delimiter)
     rows = _rows(table, records if header else chain([first], records), ledger, skip)
     yield from table_portions(table, rows, size, lambda _: stream.share)
-
-
-def _names(cells: list[str], header: bool) -> tuple[str, ...]:
-    """The names of the columns; those that a header leaves empty are numbered, or end the row."""
-    if not header:
-        return tuple(str(number) for number in range(1, len(cells) + 1))
-    names = [cell.strip() for cell in cells]
-    while len(names) > 1 and not names[-1]:
-        names.pop()
-    return tuple(name or str(number) for number, name in enumerate(names, 1))
 
 
 def _rows(
@@ -97,13 +81,11 @@ def _rows(
             ledger.note("rows with empty cells after the last column")
             cells = cells[:width]
         if len(cells) == width:
-            row: dict[str, str | None] = dict(zip(table.names, cells, strict=True))
-            if not ABSENT.isdisjoint(cells) and not skip:
-                for name, cell in row.items():
-                    if cell in ABSENT:
-                        row[name] = None
-                        ledger.note('cells such as "NaN" or "NULL", read as no value')
-            yield Row(number, row)
+            values: list[str | None] = [*cells]
+            if not skip and not ABSENT.isdisjoint(cells):
+                values = [None if cell in ABSENT else cell for cell in cells]
+                ledger.note('cells such as "NaN" or "NULL", read as no value', values.count(None))
+            yield Row(number, dict(zip(table.names, values, strict=True)))
         elif skip:
             ledger.note("rows with a wrong number of columns, left out")
         else:
@@ -113,9 +95,6 @@ def _rows(
                 f"{table.path}, line {number}: {len(cells)} columns where {what} has "
                 f"{width}{advice}"
             )
-
-
-# ------------------------------------------------------------------ headers
 
 
 def is_header(cells: list[str], below: list[list[str]], headings: Headings) -> bool:
@@ -143,7 +122,6 @@ def is_header(cells: list[str], below: list[list[str]], headings: Headings) -> b
 
 
 def _could_be_name(cell: str) -> bool:
-    """Short, not a number, and no sentence."""
     short = len(cell) <= LONGEST_NAME and len(cell.split()) <= 5
     return short and parse_number(cell) is None and not SENTENCE.search(cell)
 
@@ -158,9 +136,6 @@ def _unlike(name: str, values: list[str]) -> bool:
     repeated = len(filled) >= 6 and 2 * len(set(filled)) <= len(filled)
     longer = sum(map(len, filled)) / len(filled) > 4 * len(name) and " " not in name
     return repeated or longer
-
-
-# ------------------------------------------------------------------ dialects
 
 
 def _delimiter(path: Path, text: str, headings: Headings) -> str:
@@ -179,16 +154,16 @@ def _delimiter(path: Path, text: str, headings: Headings) -> str:
 
 
 def _records(
-    path: Path, lines: Iterable[str], dialect: Dialect, first: int = 1
+    path: Path, lines: Iterable[str], delimiter: str, quoted: bool, first: int = 1
 ) -> Iterator[tuple[int, list[str]]]:
     """The cells of each record, with the line on which it begins; an empty line is none."""
-    if not dialect.quoted:
+    if not quoted:
         for number, line in enumerate(lines, first):
             spelled = line.removesuffix("\n").removesuffix("\r")
             if spelled.strip():
-                yield number, spelled.split(dialect.delimiter)
+                yield number, spelled.split(delimiter)
         return
-    reader = csv.reader(_returned(lines), delimiter=dialect.delimiter, strict=True)
+    reader = csv.reader(_returned(lines), delimiter=delimiter, strict=True)
     while True:
         start = reader.line_num + first
         with _long_cells(path, start):  # the limit is restored before the generator yields
@@ -236,15 +211,13 @@ def _quotes_tabs(text: str) -> bool:
     if even and not all(map(_wrapped, quotes)):
         return False
     try:
-        records = _records(Path(), io.StringIO(text), Dialect("\t", True))
-        widths = Counter(len(cells) for _, cells in records)
+        records = _records(Path(), io.StringIO(text), "\t", True)
+        return len({len(cells) for _, cells in records}) == 1
     except BertsmithError:
         return False
-    return len(widths) == 1
 
 
 def _wrapped(cell: str) -> bool:
-    """Is this cell in quotes, and is every quote within it doubled?"""
     within = cell[1:-1]
     wrapped = len(cell) > 1 and cell[0] == cell[-1] == '"'
     return wrapped and within.count('"') == 2 * within.count('""')

@@ -26,10 +26,8 @@ def find_splits(folder: str | Path, needed: Sequence[str] = ("train",)) -> dict[
     splits = _splits_of([path for path in entries if not path.is_dir()])
     if not splits:
         inner = [path for path in entries if path.is_dir() and not path.name.startswith(".")]
-        inside = [_splits_of(sorted(path.iterdir())) for path in inner]
-        filled = [one for one in inside if one]
-        if len(filled) == 1:
-            splits = filled[0]
+        filled = [splits for path in inner if (splits := _splits_of(sorted(path.iterdir())))]
+        splits = filled[0] if len(filled) == 1 else {}
     for split in needed:
         if split not in splits:
             raise BertsmithError(f"{folder}: contains no file called {split}; name a file")
@@ -39,17 +37,17 @@ def find_splits(folder: str | Path, needed: Sequence[str] = ("train",)) -> dict[
 def _splits_of(files: Sequence[Path]) -> dict[str, Path]:
     stems: dict[str, Path] = {}
     for path in files:
-        shard = SHARD.fullmatch(path.name)
-        if shard:
-            path = path.with_name(f"{shard[1]}-*-of-{shard[3]}{shard[4]}")
-        name = shard[1] if shard else path.name.partition(".")[0]
+        name = path.name.partition(".")[0]
+        if shard := SHARD.fullmatch(path.name):
+            name = shard[1]
+            path = path.with_name(f"{name}-*-of-{shard[3]}{shard[4]}")
         stems[name.lower()] = path
     splits = {}
     for split, names in SPLITS.items():
-        hits = [stems[name] for name in names if name in stems]
-        ends = [path for stem, path in stems.items() if re.search(rf"[-_]{split}$", stem)]
-        if hits or len(ends) == 1:
-            splits[split] = (hits or ends)[0]
+        known = [stems[name] for name in names if name in stems]
+        ending = [path for stem, path in stems.items() if re.search(rf"[-_]{split}$", stem)]
+        if known or len(ending) == 1:
+            splits[split] = (known or ending)[0]
     return splits
 
 
@@ -69,7 +67,7 @@ def benchmark_folder(name: str, advice: str) -> Path:
     if not Path(home).is_dir():
         raise BertsmithError(f"{HOME} is {home}, which is not a folder")
     folders = {path.name.lower(): path for path in sorted(Path(home).iterdir()) if path.is_dir()}
-    folder = next((folders[one] for one in names if one in folders), None)
+    folder = next((folders[name] for name in names if name in folders), None)
     if names and folder is None:
         raise BertsmithError(f"{home} ({HOME}): no {' or '.join(names)} in it; {advice}")
     return folder or Path(home)

@@ -4,10 +4,10 @@ import csv
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from bertsmith.data.streams import STANDARD_INPUT
 from bertsmith.errors import BertsmithError, setting_name
@@ -23,13 +23,6 @@ Records = Mapping[str, Callable[[Mapping[str, Any]], Any]]
 NONE: Records = MappingProxyType({})
 
 
-class Writer(Protocol):
-    """Writes rows as they come."""
-
-    def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add some rows."""
-
-
 @contextmanager
 def open_predictions(
     out: Path | None,
@@ -37,27 +30,25 @@ def open_predictions(
     ledger: Ledger | None = None,
     data: Any = None,
     records: Records = NONE,
-) -> Iterator[Writer]:
-    """A file that appears when it is whole, in the format of its name; or standard output.
-
-    csv has the delimiter of `data`, the source that was opened.
-    """
+) -> Iterator["_JsonLines | _Delimited | _Parquet"]:
+    """A file that appears when it is complete, or standard output; csv as the source `data`."""
     kind = format_of(out, format, records)
-    ledger = ledger or Ledger()
-    if out is None or out == STANDARD_INPUT:
-        if kind == "parquet":
+    if out == STANDARD_INPUT:
+        out = None
+    if kind == "parquet":
+        if out is None:
             file = setting_name("out", "FILE")
             raise BertsmithError(f"parquet cannot be written to standard output: name {file}")
-        yield _text_writer(kind, sys.stdout, ledger, data, records)
-        sys.stdout.flush()
-    elif kind == "parquet":
-        with atomic(out) as stream:
-            parquet = _Parquet(out, stream)
+        # Closed after an error too: pyarrow would write to the closed stream later.
+        with atomic(out) as stream, closing(_Parquet(out, stream)) as parquet:
             yield parquet
-            parquet.close()
-    else:
-        with atomic(out, "w") as lines:
-            yield _text_writer(kind, lines, ledger, data, records)
+        return
+    with nullcontext(sys.stdout) if out is None else atomic(out, "w") as lines:
+        if kind in ("csv", "tsv"):
+            delimiter = None if kind == "csv" else "\t"
+            yield _Delimited(lines, delimiter, ledger or Ledger(), data)
+        else:
+            yield _JsonLines(lines, records.get(kind, dict))
 
 
 def format_of(out: Path | None, format: str | None, records: Records = NONE) -> str:
@@ -92,23 +83,14 @@ def merged(
 
 def as_json(value: Any) -> str:
     """JSON on one line; numbers that are not finite are null, half characters are escaped."""
-    text = json.dumps(finite(value), ensure_ascii=False, default=str)
+    value = finite(value)
     try:
-        text.encode()
+        return json.dumps(value, ensure_ascii=False, default=str).encode().decode()
     except UnicodeEncodeError:
-        text = json.dumps(finite(value), ensure_ascii=True, default=str)
-    return text
-
-
-def _text_writer(kind: str, stream: IO[str], ledger: Ledger, data: Any, records: Records) -> Writer:
-    if kind in ("csv", "tsv"):
-        return _Delimited(stream, None if kind == "csv" else "\t", ledger, data)
-    return _JsonLines(stream, records.get(kind, dict))
+        return json.dumps(value, default=str)
 
 
 class _JsonLines:
-    """One JSON value a line."""
-
     def __init__(self, stream: IO[str], record: Callable[[Mapping[str, Any]], Any]) -> None:
         self.stream, self.record = stream, record
 
@@ -147,18 +129,14 @@ class _Delimited:
 
 
 class _Parquet:
-    """parquet; lists and objects of results are JSON, and the first rows decide the types.
-
-    Arrays are vectors: lists of float32 of one length.
-    """
+    """The first rows decide the types: lists and objects are JSON, arrays lists of float32."""
 
     def __init__(self, path: Path, stream: IO[bytes]) -> None:
-        import numpy
+        from numpy import ndarray
 
-        self.path, self.stream = path, stream
+        self.path, self.stream, self.array = path, stream, ndarray
         self.arrow = import_package("pyarrow", f"{path}: writing parquet needs pyarrow")
         self.file: Any = None
-        self.array = numpy.ndarray
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         plain = [{name: self._cell(value) for name, value in row.items()} for row in rows]
@@ -195,5 +173,4 @@ class _Parquet:
             return self.arrow.field(name, self.arrow.list_(self.arrow.float32(), width))
         known = (({bool}, "bool_"), ({int}, "int64"), ({int, float}, "float64"))
         kind = next((name for types, name in known if kinds and kinds <= types), "string")
-
         return self.arrow.field(name, getattr(self.arrow, kind)())

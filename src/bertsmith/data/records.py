@@ -32,8 +32,7 @@ def _json_rows(table: Table, lines: Iterable[tuple[int, str]]) -> Iterator[Row]:
         if line.strip():
             where = table.where(Row(number, {}))
             value = parse_json(line, where, object, constant=lambda _: None)
-            if _is_spacy(value):
-                value = {"text": value[0], **value[1]}
+            value = _from_spacy(value) or value
             if not isinstance(value, dict):
                 raise BertsmithError(f"{where}: not a JSON object")
             yield Row(number, value)
@@ -60,7 +59,6 @@ def document_table(path: Path, content: Any, ledger: Ledger, split: str | None =
     elif isinstance(content, dict):
         values = [content.get(key) for key in ("data", "annotations")]
         content = next((value for value in values if isinstance(value, list)), None)
-
     if not isinstance(content, list):
         raise BertsmithError(
             f"{path}: neither SQuAD's layout nor a list of objects (nor an object a line)"
@@ -99,8 +97,19 @@ def list_table(path: Path, numbered: Iterable[tuple[int, Any]]) -> Table:
     """Numbered dictionaries, tuples, texts, or spaCy's (text, {"entities": ...})."""
     rows, header = [], True
     for number, item in numbered:
-        cells, has_names = _cells(item, Where(str(path), number, "row"))
-        header = header and has_names
+        if isinstance(item, str):
+            cells = {"text": item}
+        elif isinstance(item, Mapping):
+            cells = {str(key): value for key, value in item.items()}
+        elif annotated := _from_spacy(item):
+            cells = annotated
+        elif isinstance(item, list | tuple) and item:
+            cells, header = {str(place): value for place, value in enumerate(item, 1)}, False
+        else:
+            raise BertsmithError(
+                f"{Where(str(path), number, 'row')}: neither SQuAD's layout nor a list of objects,"
+                f" but {type(item).__name__}"
+            )
         rows.append(Row(number, cells))
     return Table(path, names_of(rows), rows, unit="row", header=header)
 
@@ -115,21 +124,9 @@ def list_tables(path: Path, items: Iterable[Any], size: int) -> Iterator[Table]:
         raise BertsmithError(f"{path}: contains no rows")
 
 
-def _cells(item: Any, where: Where) -> tuple[dict[str, Any], bool]:
-    """The cells of one item, and whether they have names."""
-    if isinstance(item, str):
-        return {"text": item}, True
-    if _is_spacy(item):
-        return {"text": item[0], **item[1]}, True
-    if isinstance(item, Mapping):
-        return {str(key): value for key, value in item.items()}, True
-    if isinstance(item, list | tuple) and item:
-        return {str(number): value for number, value in enumerate(item, 1)}, False
-    kind = type(item).__name__
-    raise BertsmithError(f"{where}: neither SQuAD's layout nor a list of objects, but {kind}")
-
-
-def _is_spacy(item: Any) -> bool:
-    """A pair of a text and its annotations, as spaCy 2 was trained on."""
-    pair = isinstance(item, list | tuple) and len(item) == 2 and isinstance(item[0], str)
-    return pair and isinstance(item[1], dict) and "entities" in item[1]
+def _from_spacy(item: Any) -> dict[str, Any] | None:
+    """The cells of a pair of a text and its annotations, as spaCy 2 was trained on."""
+    match item:
+        case [str(text), {"entities": _} as annotations]:
+            return {"text": text, **annotations}
+    return None

@@ -20,10 +20,10 @@ from bertsmith.files import PACKED
 from bertsmith.ledger import Ledger
 
 ENDINGS = {
-    **dict.fromkeys((".csv",), "csv"),
+    ".csv": "csv",
     **dict.fromkeys((".tsv", ".tab"), "tsv"),
     **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
-    **dict.fromkeys((".json",), "json"),
+    ".json": "json",
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
     **dict.fromkeys((".xlsx", ".xlsm"), "xlsx"),
     **dict.fromkeys((".txt", ".text", ".label", ".labels"), "txt"),
@@ -55,7 +55,7 @@ class Options:
     @property
     def endings(self) -> dict[str, str]:
         """The format of each ending of a file's name."""
-        return ENDINGS | {end: one.name for one in self.layouts for end in one.endings}
+        return ENDINGS | {end: layout.name for layout in self.layouts for end in layout.endings}
 
     @property
     def formats(self) -> tuple[str, ...]:
@@ -103,9 +103,9 @@ def files_of(path: Path, split: str | None = None) -> list[Path]:
             raise BertsmithError(f"{path} {what}; {choose if splits else 'give a file'}")
         return files_of(splits[split])
     if "*" in path.name and path.parent.is_dir():
-        names = sorted(one for one in path.parent.iterdir() if fnmatchcase(one.name, path.name))
-        if names:
-            return names
+        shards = sorted(p for p in path.parent.iterdir() if fnmatchcase(p.name, path.name))
+        if shards:
+            return shards
     if not path.exists():
         raise BertsmithError(f"{path}: no such file or folder")
     return [path]  # a pipe or a device
@@ -118,10 +118,11 @@ def format_of(path: Path, stream: Stream, options: Options) -> str:
         return options.format
     if ending in options.endings:
         return options.endings[ending]
-    if path == STANDARD_INPUT or path.is_fifo() or str(path).startswith("/dev/"):
+    nameless = path == STANDARD_INPUT or path.is_fifo() or str(path).startswith("/dev/")
+    if nameless or not ending:
         return _sniffed(stream.head(50), options.headings.known)
-    if not ending or path.suffix in PACKED:
-        return "txt" if ending else _sniffed(stream.head(50), options.headings.known)
+    if path.suffix in PACKED:
+        return "txt"
     raise BertsmithError(
         f"{path}: unknown file type; known: {', '.join(options.formats)} (and .gz, .xz or .zst of "
         f"each); name it with {setting_name('format', option='--input-format')}"
@@ -129,7 +130,6 @@ def format_of(path: Path, stream: Stream, options: Options) -> str:
 
 
 def _sniffed(head: str, known: Collection[str]) -> str:
-    """The format of text without a name."""
     start = head.lstrip()[:1]
     first = head.lstrip().partition("\n")[0].rstrip()
     if start == "{":
@@ -154,19 +154,17 @@ def _file_tables(path: Path, options: Options, ledger: Ledger, size: int) -> Ite
     headings = options.headings._replace(given=column_names)
     match kind:
         case "csv" | "tsv":
-            yield from delimited_tables(
-                stream,
-                ledger,
-                headings,
-                tabs=kind == "tsv",
-                skip=options.skip_ragged,
-                header=options.header,
-                size=size,
-            )
+            tabs, skip, header = kind == "tsv", options.skip_ragged, options.header
+            yield from delimited_tables(stream, ledger, headings, tabs, skip, header, size)
         case "jsonl":
             yield from label_table(json_lines_tables(stream, size), options.split, ledger)
         case "json":
-            yield _document_table(path, read_document(stream), options, ledger)
+            content = read_document(stream)
+            for layout in options.layouts:
+                if layout.fits_document(content):
+                    yield layout.document(path, content, ledger)
+                    return
+            yield document_table(path, content, ledger, options.split)
         case "parquet":
             yield from parquet_tables(stream, size)
         case "xlsx":
@@ -174,28 +172,20 @@ def _file_tables(path: Path, options: Options, ledger: Ledger, size: int) -> Ite
         case "txt" | "labels":
             yield from _line_tables(stream, kind, size)
         case _:
-            layout = next(one for one in options.layouts if one.name == kind)
+            layout = next(layout for layout in options.layouts if layout.name == kind)
             yield from layout.tables(stream, ledger, options.columns, size)
-
-
-def _document_table(path: Path, content: Any, options: Options, ledger: Ledger) -> Table:
-    for layout in options.layouts:
-        if layout.fits_document(content):
-            return layout.document(path, content, ledger)
-    return document_table(path, content, ledger, options.split)
 
 
 def _kind_of_text(stream: Stream, options: Options) -> str:
     """What a .txt file holds: a layout, columns with tabs, labels before texts, or texts."""
     head = stream.head()
-    possible = options.layouts if options.chosen is None else options.chosen
-    for layout in possible:
+    for layout in options.layouts if options.chosen is None else options.chosen:
         if layout.fits_text(head, options.chosen is not None):
             return layout.name
-    lines = [line for line in head.split("\n")[:200] if line.strip()]
-    widths = {line.count("\t") for line in lines}
     if options.texts_only:
         return "txt"
+    lines = [line for line in head.split("\n")[:200] if line.strip()]
+    widths = {line.count("\t") for line in lines}
     if len(widths) == 1 and widths != {0}:
         return "tsv"
     return "labels" if all(map(LABEL_LINE.fullmatch, lines)) else "txt"
@@ -207,15 +197,14 @@ def _line_tables(stream: Stream, kind: str, size: int) -> Iterator[Table]:
 
     def rows() -> Iterator[Row]:
         for number, line in stream.numbered():
-            match = LABEL_LINE.fullmatch(line) if kind == "labels" else None
             if kind != "labels":
                 yield Row(number, {"text": line})
-            elif match:
+            elif match := LABEL_LINE.fullmatch(line):
                 yield Row(number, {"label": match[1].removeprefix("__label__"), "text": match[2]})
             elif line.strip():
                 raise BertsmithError(
                     f"{stream.name}, line {number}: no label where the lines before have one"
                 )
 
-    for some in portions(rows(), size):
-        yield Table(stream.path, names, some, share=stream.share)
+    for portion in portions(rows(), size):
+        yield Table(stream.path, names, portion, share=stream.share)

@@ -34,7 +34,7 @@ MARKS = {  # byte order marks; the longest first
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\0": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
+GZIP, XZ, ZSTANDARD = b"\x1f\x8b", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd"  # first bytes
 Text = TypeVar("Text", str, bytes)
 
 
@@ -65,16 +65,13 @@ class Stream:
     def head(self, most: int = HEAD) -> str:
         """The first lines; where there are more, up to one after which no quote is open."""
         size = sum(map(len, self._ahead))
-        complete = False
-        while len(self._ahead) < most and size < HEAD_SIZE and not complete:
+        while len(self._ahead) < most and size < HEAD_SIZE:
             line = next(self._lines(), None)
-            complete = line is None
-            if line is not None:
-                self._ahead.append(line)
-                size += len(line)
+            if line is None:
+                return "".join(self._ahead)
+            self._ahead.append(line)
+            size += len(line)
         lines = self._ahead[:most]
-        if complete:
-            return "".join(lines)
         quotes, even = 0, 0
         for number, line in enumerate(lines, 1):
             quotes += line.count('"')
@@ -88,7 +85,7 @@ class Stream:
         content = self.content()
         if not content.strip():
             raise BertsmithError(f"{self.name} is empty")
-        encoding = self.encoding or _marked(content) or "utf-8"
+        encoding = self.encoding or marked_encoding(content) or "utf-8"
         try:
             return content.decode(encoding)
         except UnicodeDecodeError as error:
@@ -132,7 +129,12 @@ class Stream:
     def _decoded_lines(self) -> Iterator[str]:
         blank = True
         with reading(self.name), self._opened() as opened:
-            stream, encoding = self._narrow(opened)
+            start, stream = _ahead(opened, 4)
+            encoding = self.encoding or marked_encoding(start) or "utf-8-sig"
+            if encoding.startswith(("utf-16", "utf-32")):
+                stream, encoding = _buffered(_Recoded(stream, encoding)), "utf-8-sig"
+            elif encoding == "utf-8":
+                encoding = "utf-8-sig"
             for number, raw in enumerate(bounded_lines(stream, self.name), 1):
                 blank = blank and not raw.strip()
                 try:
@@ -143,37 +145,25 @@ class Stream:
         if blank:
             raise BertsmithError(f"{self.name} is empty")
 
-    def _narrow(self, opened: IO[bytes]) -> tuple[IO[bytes], str]:
-        """A stream whose line feeds are one byte, and its encoding."""
-        start, opened = _ahead(opened, 4)
-        encoding = self.encoding or _marked(start) or "utf-8-sig"
-        if encoding.startswith(("utf-16", "utf-32")):
-            return cast(IO[bytes], io.BufferedReader(_Recoded(opened, encoding))), "utf-8-sig"
-        return opened, "utf-8-sig" if encoding == "utf-8" else encoding
-
     @contextmanager
     def _opened(self) -> Iterator[IO[bytes]]:
         with ExitStack() as stack:
             if self.path == STANDARD_INPUT:
-                raw: IO[bytes] = _unpacked(sys.stdin.buffer)
+                yield _unpacked(sys.stdin.buffer)
             elif self.path.is_fifo():
-                raw = _unpacked(stack.enter_context(open_regular(self.path)))
+                yield _unpacked(stack.enter_context(open_regular(self.path)))
             else:
-                raw, file = stack.enter_context(open_bytes(self.path))
-                size = self.path.stat().st_size
-                raw = cast(IO[bytes], _Counted(raw, self, file, size))
-            yield raw if isinstance(raw, io.BufferedReader) else _buffered(raw)
+                content, file = stack.enter_context(open_bytes(self.path))
+                yield _buffered(_Counted(content, self, file, self.path.stat().st_size))
 
-    def _undecodable(self, line: int, error: UnicodeError, encoding: str) -> BertsmithError:
-        value = getattr(error, "object", b"\0")[getattr(error, "start", 0)]
+    def _undecodable(self, line: int, error: UnicodeDecodeError, encoding: str) -> BertsmithError:
+        place = f"{self.name}, line {line}: the byte 0x{error.object[error.start]:02x}"
         spelled = encoding.removesuffix("-sig").upper()
         advice = f"{setting_name('encoding')} names another one"
         if self.encoding is None:
             excel = setting_name("encoding", "cp1252")
             advice = f"a file saved by Excel on Windows is often {excel}"
-        return BertsmithError(
-            f"{self.name}, line {line}: the byte 0x{value:02x} is not {spelled} text; {advice}"
-        )
+        return BertsmithError(f"{place} is not {spelled} text; {advice}")
 
 
 def known_encoding(name: str) -> str:
@@ -194,17 +184,17 @@ def suffix_of(path: Path) -> str:
     return inner(path).suffix.lower()
 
 
-def _marked(start: bytes) -> str | None:
+def marked_encoding(start: bytes) -> str | None:
     """The encoding that a byte order mark announces."""
     return next((name for mark, name in MARKS.items() if start.startswith(mark)), None)
 
 
-def _buffered(raw: IO[bytes]) -> IO[bytes]:
-    return cast(IO[bytes], io.BufferedReader(cast(io.RawIOBase, raw), 1 << 13))
+def _buffered(raw: io.RawIOBase) -> IO[bytes]:
+    return cast(IO[bytes], io.BufferedReader(raw, 1 << 13))
 
 
 class _Counted(ByteSource):
-    """Bytes of a file's content; the stream learns how much of the file has been read."""
+    """Bytes of a file's content; sets the share of the file that the stream has read."""
 
     def __init__(self, content: IO[bytes], stream: Stream, file: IO[bytes], size: int) -> None:
         self.content, self.stream, self.file, self.size = content, stream, file, max(1, size)
@@ -219,17 +209,16 @@ class _Recoded(ByteSource):
     """A stream of UTF-16 or UTF-32 as UTF-8, in which a line feed is one byte."""
 
     def __init__(self, raw: IO[bytes], encoding: str) -> None:
-        self.raw, self.encoding = raw, encoding
+        self.raw, self.encoding, self.ready = raw, encoding, b""
         self.decoder = codecs.getincrementaldecoder(encoding)()
-        self.ready = b""
-        self.done = False
 
     def take(self, size: int) -> bytes:
-        while not self.ready and not self.done:
+        end = False
+        while not self.ready and not end:
             data = self.raw.read(1 << 15)
-            self.done = not data
+            end = not data
             try:
-                self.ready = self.decoder.decode(data, self.done).encode()
+                self.ready = self.decoder.decode(data, end).encode()
             except UnicodeError as error:
                 raise OSError(f"not {self.encoding} text: {error}") from None
         data, self.ready = self.ready[:size], self.ready[size:]
@@ -239,20 +228,19 @@ class _Recoded(ByteSource):
 def _unpacked(raw: IO[bytes]) -> IO[bytes]:
     """Standard input or a pipe, decompressed if its first bytes say so."""
     start, stream = _ahead(raw, 6)
-    ending = next((end for magic, end in MAGIC.items() if start.startswith(magic)), "")
-    if ending == ".gz":
+    if start.startswith(GZIP):
         return cast(IO[bytes], gzip.GzipFile(fileobj=stream))
-    if ending == ".xz":
+    if start.startswith(XZ):
         return lzma.LZMAFile(stream)
-    if ending == ".zst":
-        raise BertsmithError(f"{ending} from a pipe cannot be read: decompress it with zstd -dc")
+    if start.startswith(ZSTANDARD):
+        raise BertsmithError(".zst from a pipe cannot be read: decompress it with zstd -dc")
     return stream
 
 
 def _ahead(stream: IO[bytes], count: int) -> tuple[bytes, IO[bytes]]:
     """The first bytes of a stream (a pipe may give them one by one), and a stream with all."""
     first = stream.read(count)
-    return first, _buffered(cast(IO[bytes], _Prefixed(first, stream)))
+    return first, _buffered(_Prefixed(first, stream))
 
 
 class _Prefixed(ByteSource):

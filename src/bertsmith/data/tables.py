@@ -91,13 +91,13 @@ class FileLayout:
 def portions(rows: Iterable[Row], size: int = PORTION) -> Iterator[list[Row]]:
     """At most `size` rows at a time, and fewer where they are long."""
     portion: list[Row] = []
-    weight = 0
+    characters = 0
     for row in rows:
         portion.append(row)
-        weight += sum(len(cell) for cell in row.cells.values() if isinstance(cell, str))
-        if len(portion) >= size or weight > HEAVY:
+        characters += sum(len(cell) for cell in row.cells.values() if isinstance(cell, str))
+        if len(portion) >= size or characters > HEAVY:
             yield portion
-            portion, weight = [], 0
+            portion, characters = [], 0
     if portion:
         yield portion
 
@@ -105,12 +105,12 @@ def portions(rows: Iterable[Row], size: int = PORTION) -> Iterator[list[Row]]:
 def table_portions(
     table: Table, rows: Iterable[Row], size: int, share: Callable[[Row], float]
 ) -> Iterator[Table]:
-    """The table in portions, or one without rows; `share` tells how much of the file is read."""
-    empty = True
+    """The table in portions, or one without rows; `share` says how much of the file is read."""
+    row = None
     for portion in portions(rows, size):
-        empty = False
-        yield replace(table, rows=portion, share=share(portion[-1]))
-    if empty:
+        row = portion[-1]
+        yield replace(table, rows=portion, share=share(row))
+    if row is None:
         yield table
 
 
@@ -129,15 +129,13 @@ def text_cell(value: Any, where: Where, column: str) -> str:
         except ValueError:  # more digits than Python converts
             raise BertsmithError(f"{where}: {column!r} is a number with too many digits") from None
     if not isinstance(value, str):
-        kind = type(value).__name__
-        raise BertsmithError(f"{where}: {column!r} is a {kind}, not text")
-    if not value.isascii():
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError:
-            raise BertsmithError(
-                f"{where}: {column!r} has half of a surrogate pair, which is not a character"
-            ) from None
+        raise BertsmithError(f"{where}: {column!r} is a {type(value).__name__}, not text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BertsmithError(
+            f"{where}: {column!r} has half of a surrogate pair, which is not a character"
+        ) from None
     return value
 
 
@@ -159,7 +157,6 @@ def list_cell(value: Any, where: Where, column: str) -> list[Any]:
 
 
 def _parsed_list(text: str, where: Where, column: str) -> list[Any]:
-    """A list as JSON, Python or numpy writes it."""
     from ast import literal_eval
 
     try:
@@ -199,10 +196,7 @@ def check_names(path: Path, names: Iterable[str]) -> None:
 
 
 def draw(texts: Iterable[str], limit: int, seed: int = 0) -> list[str]:
-    """Draw a random sample of at most `limit` texts, without blank ones, in the original order.
-
-    Only the sample is held in memory.
-    """
+    """Draw a random sample of at most `limit` texts, without blank ones, in the original order."""
     random = Random(seed)
     drawn: list[tuple[int, str]] = []
     for number, text in enumerate(text for text in texts if text.strip()):

@@ -1,9 +1,9 @@
 """Vectors to a file as they are computed: .npy, or .jsonl and .parquet with their rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 
@@ -14,13 +14,6 @@ from bertsmith.files import atomic
 ENDINGS = (".npy", ".jsonl", ".parquet")
 
 
-class VectorFileWriter(Protocol):
-    """Writes vectors as they come."""
-
-    def write(self, rows: Sequence[Mapping[str, Any]], vectors: np.ndarray[Any, Any]) -> None:
-        """Add some vectors, each with the row that it belongs to."""
-
-
 def check_ending(out: Path) -> None:
     """Refuse a file whose name does not say in which format it is written."""
     if out.suffix not in ENDINGS:
@@ -28,27 +21,22 @@ def check_ending(out: Path) -> None:
 
 
 @contextmanager
-def open_vectors(out: Path) -> Iterator[VectorFileWriter]:
-    """A file that appears when it is whole, in the format that its name ends with."""
+def open_vectors(out: Path) -> Iterator["_Array | _Rows"]:
+    """A file that appears when it is complete, in the format that its name ends with."""
     check_ending(out)
     if out.suffix == ".npy":
-        with atomic(out) as stream:
-            array = _Array(out, stream)
+        with atomic(out) as stream, closing(_Array(out, stream)) as array:
             yield array
-            array.close()
     else:
         with open_predictions(out) as writer:
             yield _Rows(writer, arrays=out.suffix == ".parquet")
 
 
 class _Rows:
-    """Rows with a column `vector`."""
-
     def __init__(self, writer: Any, arrays: bool) -> None:
         self.writer, self.arrays = writer, arrays  # whether it writes arrays as they are
 
     def write(self, rows: Sequence[Mapping[str, Any]], vectors: np.ndarray[Any, Any]) -> None:
-
         pairs = zip(rows, vectors if self.arrays else vectors.tolist(), strict=True)
         self.writer.write([merged(row, (), {"vector": vector}) for row, vector in pairs])
 

@@ -1,15 +1,13 @@
 """`adapt`: a linear map of an index's vectors, learned without labels, if the search gains."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import chain, zip_longest
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ from bertsmith.infer.opening import open_model
 from bertsmith.search.build import BuildSettings, add_documents, re_embed
 from bertsmith.search.encoder import TextEncoder, Vectors, encoder_of
 from bertsmith.search.evaluate import Judgements, SearchScores, compare, evaluate_search
-from bertsmith.search.index import Index
+from bertsmith.search.index import MODES, Index
 from bertsmith.search.pairs import Pair, pairs_of
 from bertsmith.search.store import StoredPassage
 from bertsmith.settings import picked, taking
@@ -40,11 +38,11 @@ from bertsmith.train.step import MicroBatch, TrainingStep
 MOST_PASSAGES = 50_000  # that pairs are made of
 HELD, MOST_HELD = 0.2, 400  # documents that are held out: a fraction, and the most
 FEWEST = 50  # pairs to train on, and documents that are held out
-OTHERS = 1600  # passages beside the held-out ones, among which they are to be found
+OTHERS = 1600  # passages beside the held-out texts, among which these are searched
 COST = 1.3  # time of embedding a pair, in that of a passage
 PROVING = 0.15  # of the time: embedding the held-out passages with one of the models
 OVERHEAD = 0.4  # of the time: embedding the held-out passages again, and learning
-TIMED = 32  # texts by which the speed of the model is measured
+TIMED = 32  # texts on which the speed of the model is measured
 # Chosen on Cranfield's odd queries. At a temperature of 0.05 less than half is gained.
 TEMPERATURE, RATE, BATCH = 0.1, 0.3, 256  # RATE: learning rate times the width
 CHECKED, MOST_CHECKED = 0.1, 1024  # pairs that tell when to stop: a fraction, and the most
@@ -96,11 +94,10 @@ def adapt(
 ) -> Adapted:
     """Adapt the model of an index to pairs of texts from its documents; keep it if search gains.
 
-    A linear map of the model's vectors is learned, and stored as a `Dense` module. Documents that
-    are held out, and judged queries if there are any, are searched with the old model and the new
-    one. Only if nDCG@10 of hybrid search rises by more than chance, the model is
-    written to `out`, and with `replace` the index is embedded with it. Judged queries decide where
-    they are given.
+    A linear map of the vectors is learned and stored as a `Dense` module. Held-out documents, and
+    judged queries if given, are searched with the old and the new model; the latter decide. Only if
+    nDCG@10 of hybrid search rises by more than chance, the model is written to `out`, and with
+    `replace` the index is embedded with it.
     """
     settings, start = picked(AdaptationSettings, given, only=True), time.monotonic()
     if (queries is None) != (judgements is None):
@@ -112,24 +109,24 @@ def adapt(
             raise BertsmithError(f"{path}: was built without vectors: there is no model to adapt")
         work, model = Path(folder), Path(folder) / "model"
         documents = _documents(index)
-        pairs = pairs_of(documents, settings.seed)
-        held, rest = _split(pairs, settings.seed)
+        held, rest = _split(pairs_of(documents, settings.seed), settings.seed)
         say(f"{sum(map(len, rest)):,} pairs; {len(held):,} documents are held out")
         held_out = _HeldOut(held, documents, settings.seed)
-        texts = [row["text"] for row in held_out.rows[-TIMED:]]
-        fitting = PROVING * settings.minutes * 60 / _seconds_to_embed(index, texts)
-        held_out.shorten(int(fitting))
+        sample = [row["text"] for row in held_out.rows[-TIMED:]]
+        rows = int(PROVING * settings.minutes * 60 / _seconds_to_embed(index, sample))
+        del held_out.rows[max(rows, len(held) + FEWEST) :]
         old = held_out.scores(work / "old", index.encoder, index.weights)
-        each = _seconds_to_embed(index, texts)
+        each = _seconds_to_embed(index, sample)
         seconds = settings.minutes * 60 * (1 - OVERHEAD) - 2 * (time.monotonic() - start)
-        chosen = _affordable(rest, each, seconds, settings.seed)
+        most = max(FEWEST, int(seconds / (each * COST)))
+        chosen = list(islice(_in_turns(rest, settings.seed), most))
         say(f"embedding {len(chosen):,} pairs")
-        asked = index.encoder.embed_queries([pair.query for _, pair in chosen])
-        texts_of = index.encoder.embed([pair.text for _, pair in chosen])
+        query_vectors = index.encoder.embed_queries([pair.query for _, pair in chosen])
+        text_vectors = index.encoder.embed([pair.text for _, pair in chosen])
         say("learning a linear map of the vectors")
         owners = np.array([owner for owner, _ in chosen])
-        weight = learned_map(asked, texts_of, owners, settings.seed)
-        stamp = index.about["model"]  # its prompts, and its way with long passages
+        weight = learned_map(query_vectors, text_vectors, owners, settings.seed)
+        stamp = index.about["model"]  # with its prompts, and how long passages are read
         _mapped(index.encoder, weight).save(model)
         adapted = encoder_of(stamp, model, device)
         new = held_out.scores(work / "new", adapted, index.weights)
@@ -163,40 +160,38 @@ def adapt(
 
 
 def _seconds_to_embed(index: Index, texts: list[str]) -> float:
-    """How long the model of an index takes for one text, once it is loaded."""
     index.encoder.embed(texts[:1])
     began = time.monotonic()
     index.encoder.embed(texts)
     return (time.monotonic() - began) / len(texts)
 
 
-def _affordable(
-    pairs: list[list[Pair]], each: float, seconds: float, seed: int
-) -> list[tuple[int, Pair]]:
-    """As many pairs as can be embedded, where a passage takes `each` seconds; with their document.
+def _in_turns(pairs: list[list[Pair]], seed: int) -> Iterator[tuple[int, Pair]]:
+    """One pair of each document with its number, of different kinds; then another, and so on."""
+    order = _random_order(len(pairs), seed, "order")
+    for turn in range(max(map(len, pairs))):
+        for kind, document in enumerate(order):
+            choices = pairs[document]
+            if turn < len(choices):
+                yield document, choices[(kind + turn) % len(choices)]
 
-    First one of each document, of different kinds, then another, and so on.
-    """
-    order = np.argsort(shuffled(np.arange(len(pairs)), len(pairs), seed, "order"))
-    turned = [(int(place), turn % len(pairs[place])) for turn, place in enumerate(order)]
-    own = ([(place, pair) for pair in pairs[place][n:] + pairs[place][:n]] for place, n in turned)
-    listed = [one for one in chain.from_iterable(zip_longest(*own)) if one is not None]
-    return listed[: max(FEWEST, int(seconds / (each * COST)))]
+
+def _random_order(count: int, seed: int, purpose: str) -> list[int]:
+    return np.argsort(shuffled(np.arange(count), count, seed, purpose)).tolist()
 
 
 def learned_map(queries: Vectors, texts: Vectors, owners: Any, seed: int = 0) -> Tensor:
-    """The linear map (D, D) by which queries (N, D) are nearest to their texts (N, D).
+    """The linear map (D, D) with which queries (N, D) are nearest to their texts (N, D).
 
-    Each query is to find its text among those of a step, and each text its query; texts of one
-    owner are no negatives of one another. Pairs of some owners are not learned: when their loss
-    does not fall any more, the map with the lowest one is kept, which may be the identity.
+    Contrastive loss within a step, in both directions; texts of one owner are no negatives of one
+    another. Pairs of some owners are kept for early stopping: the map with the lowest loss of
+    these is returned, which may be the identity.
     """
-    rows, order = torch.from_numpy(np.stack([queries, texts])), torch.from_numpy(owners)
     last = np.unique(owners)[-max(1, int(CHECKED * len(np.unique(owners)))) :]
     kept_out = torch.from_numpy(np.isin(owners, last))
     checks, learned = kept_out.nonzero().flatten()[:MOST_CHECKED], (~kept_out).nonzero().flatten()
     generator = torch.Generator().manual_seed(seed)
-    mapping = LinearMap(rows, order)
+    mapping = LinearMap(torch.from_numpy(np.stack([queries, texts])), torch.from_numpy(owners))
     rate = RATE / len(mapping.identity)
     part = TrainPart(learning_rate=rate, weight_decay=0.0, epsilon=1e-8)
     alone = Ranks.alone(torch.device("cpu"))
@@ -205,10 +200,10 @@ def learned_map(queries: Vectors, texts: Vectors, owners: Any, seed: int = 0) ->
     for number in range(MOST_STEPS + 1):
         if number % EVERY == 0:
             with torch.no_grad():
-                now = float(mapping(checks)[0])
-            waited = 0 if now < lowest else waited + 1
-            if now < lowest:
-                best, lowest = mapping.identity + mapping.change.detach(), now
+                loss = float(mapping(checks)[0])
+            waited = 0 if loss < lowest else waited + 1
+            if loss < lowest:
+                best, lowest = mapping.identity + mapping.change.detach(), loss
             if waited == PATIENCE:
                 break
         chosen = learned[torch.randint(len(learned), (BATCH,), generator=generator).unique()]
@@ -217,7 +212,7 @@ def learned_map(queries: Vectors, texts: Vectors, owners: Any, seed: int = 0) ->
 
 
 class LinearMap(nn.Module):
-    """The loss of pairs of vectors after a linear map: each is to find its partner."""
+    """Contrastive loss of pairs of vectors after a linear map."""
 
     def __init__(self, rows: Tensor, owners: Tensor) -> None:
         """`rows` are (2, N, D), the pairs; `owners` (N,) says whose they are."""
@@ -226,14 +221,14 @@ class LinearMap(nn.Module):
         self.change = nn.Parameter(torch.zeros_like(self.identity))
 
     def forward(self, chosen: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the mean loss of some pairs, whose others are the negatives."""
+        """Return the mean loss of some pairs; the others among them are the negatives."""
         mapped = self.rows[:, chosen] @ (self.identity + self.change).T
         queries, texts = F.normalize(mapped, dim=-1)
         same = self.owners[chosen][:, None] == self.owners[chosen]
         same.fill_diagonal_(False)
         scores = (queries @ texts.T / TEMPERATURE).masked_fill(same, float("-inf"))
-        own = torch.arange(len(chosen))
-        return (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own)) / 2, {}
+        targets = torch.arange(len(chosen))
+        return (F.cross_entropy(scores, targets) + F.cross_entropy(scores.T, targets)) / 2, {}
 
 
 def _mapped(encoder: TextEncoder, weight: Tensor) -> LoadedModel:
@@ -241,71 +236,63 @@ def _mapped(encoder: TextEncoder, weight: Tensor) -> LoadedModel:
     bert = open_model(encoder.name, device="cpu", progress=False)
     # An index of shorter vectors: the map reads the elements that are kept.
     wide = F.pad(weight, (0, bert.vector_width - weight.shape[1]))
-    dense, more = (*bert.sentence.dense, Dense(wide, None, IDENTITY)), bert.sentence.more
+    dense, config = (*bert.sentence.dense, Dense(wide, None, IDENTITY)), bert.sentence.more
     if any(encoder.prompts):
         query, document = (prompt or "" for prompt in encoder.prompts)
         prompts = {**bert.sentence.prompts, "query": query, "document": document}
-        more = {**more, "prompts": prompts}
-    bert.sentence = replace(bert.sentence, dense=dense, more=more)
+        config = {**config, "prompts": prompts}
+    bert.sentence = replace(bert.sentence, dense=dense, more=config)
     return bert
 
 
 def _documents(index: Index) -> list[list[StoredPassage]]:
     """The passages of each document, in order; of a large index, those of some documents."""
-    documents: dict[tuple[str, str], list[int]] = {}
+    by_place = defaultdict[tuple[str, str], list[int]](list)
     for number, place in index.places().items():
-        documents.setdefault(place, []).append(number)
-    listed, chosen, count = list(documents.values()), list[list[int]](), 0
-    for place in np.argsort(shuffled(np.arange(len(listed)), len(listed), 0, "documents")):
+        by_place[place].append(number)
+    ids, documents, count = list(by_place.values()), list[list[StoredPassage]](), 0
+    for number in _random_order(len(ids), 0, "documents"):
         if count < MOST_PASSAGES:
-            chosen.append(listed[place])
-            count += len(listed[place])
-    return [sorted(index.passages(ids), key=lambda one: one.start) for ids in chosen]
+            passages = index.passages(ids[number])
+            documents.append(sorted(passages, key=lambda passage: passage.start))
+            count += len(passages)
+    return documents
 
 
 def _split(pairs: list[list[Pair]], seed: int) -> tuple[list[list[Pair]], list[list[Pair]]]:
-    """The pairs of documents that are held out, and those of the others."""
-    some = [one for one in pairs if one]
-    order = np.argsort(shuffled(np.arange(len(some)), len(some), seed, "held out"))
-    count = min(MOST_HELD, int(len(some) * HELD))
-    held, rest = ([some[place] for place in part] for part in (order[:count], order[count:]))
-    if len(held) < FEWEST or sum(map(len, rest)) < FEWEST:
+    pairs = [*filter(None, pairs)]
+    count = min(MOST_HELD, int(len(pairs) * HELD))
+    order = [pairs[number] for number in _random_order(len(pairs), seed, "held out")]
+    if count < FEWEST or sum(map(len, order[count:])) < FEWEST:
         raise BertsmithError(
-            f"too few documents to adapt to: {len(some):,} have a title, headings or sentences to "
+            f"too few documents to adapt to: {len(pairs):,} have a title, headings or sentences to "
             f"train on; {int(FEWEST / HELD)} are needed"
         )
-    return held, rest
+    return order[:count], order[count:]
 
 
 class _HeldOut:
-    """Documents that are held out: one text of each is to be found by its query, among others."""
+    """Held-out documents: a query for one text of each, searched among those and others."""
 
     def __init__(
         self, held: list[list[Pair]], documents: list[list[StoredPassage]], seed: int
     ) -> None:
-        places = shuffled(np.arange(len(held)), 1 << 20, seed, "kind")
-        chosen = [own[int(place) % len(own)] for own, place in zip(held, places, strict=True)]
+        numbered = zip(held, shuffled(np.arange(len(held)), 1 << 20, seed, "kind"), strict=True)
+        chosen = [pairs[int(number) % len(pairs)] for pairs, number in numbered]
         self.queries = {str(n): pair.query for n, pair in enumerate(chosen)}
         self.judgements = {str(n): {str(n): 1} for n in range(len(chosen))}
         self.rows = [{"id": str(n), "text": pair.text} for n, pair in enumerate(chosen)]
-        self.passages = frozenset[int]().union(*(pair.passages for pair in chosen))
-        others = (one for some in documents for one in some if one.id not in self.passages)
-        for one, _ in zip(others, range(OTHERS), strict=False):
-            # Without its title, as the text that is to be found by its own.
-            self.rows.append({"id": f"passage {one.id}", "text": one.text})
-
-    def shorten(self, most: int) -> None:
-        """Leave out other passages, so that there are at most so many rows, but not all of them."""
-        del self.rows[max(most, len(self.queries) + FEWEST) :]
+        known = frozenset[int]().union(*(pair.passages for pair in chosen))
+        others = (passage for passage in chain(*documents) if passage.id not in known)
+        # Without titles, as the texts of pairs whose query is the title.
+        self.rows += [{"id": f"passage {p.id}", "text": p.text} for p in islice(others, OTHERS)]
 
     def scores(
         self, path: Path, encoder: TextEncoder, weights: tuple[float, float]
     ) -> dict[str, SearchScores]:
         """Scores of a model on the held-out queries."""
-        longest = max(len(row["text"]) for row in self.rows)
-        settings = BuildSettings(
-            encoder=encoder, passage_size=min(100_000, max(50, longest)), overlap=0
-        )
+        size = min(100_000, max(50, *(len(row["text"]) for row in self.rows)))
+        settings = BuildSettings(encoder=encoder, passage_size=size, overlap=0)
         add_documents(path, self.rows, settings)
         with Index(path, model=encoder) as index:
             return _scored(index, self.queries, self.judgements, weights)
@@ -314,27 +301,18 @@ class _HeldOut:
 def _scored(
     index: Index, queries: Mapping[str, str], judgements: Judgements, weights: tuple[float, float]
 ) -> dict[str, SearchScores]:
-    modes = ("keywords", "vectors", "hybrid")
     return {
-        mode: evaluate_search(index, queries, judgements, mode, weights=weights) for mode in modes
+        mode: evaluate_search(index, queries, judgements, mode, weights=weights) for mode in MODES
     }
 
 
 def _proof(of: str, old: Mapping[str, SearchScores], new: Mapping[str, SearchScores]) -> Proof:
     """The new model beside keywords and the old one."""
-    scores = {
-        "keywords": old["keywords"],
-        "old vectors": old["vectors"],
-        "old hybrid": old["hybrid"],
-        "new vectors": new["vectors"],
-        "new hybrid": new["hybrid"],
-    }
-    scores = {name: replace(one, mode=name) for name, one in scores.items()}
-    versus = (
-        ("old hybrid", "new hybrid"),
-        ("old vectors", "new vectors"),
-        ("keywords", "new hybrid"),
-    )
-    comparisons = [compare(scores[first], scores[second]) for first, second in versus]
+    scores = {"keywords": old["keywords"]}
+    for age, model in (("old", old), ("new", new)):
+        for mode in ("vectors", "hybrid"):
+            scores[f"{age} {mode}"] = replace(model[mode], mode=f"{age} {mode}")
+    news = {"old hybrid": "new hybrid", "old vectors": "new vectors", "keywords": "new hybrid"}
+    comparisons = [compare(scores[first], scores[second]) for first, second in news.items()]
     count = len(old["hybrid"].queries)
-    return Proof(count, of, {name: one.to_dict() for name, one in scores.items()}, comparisons)
+    return Proof(count, of, {name: row.to_dict() for name, row in scores.items()}, comparisons)

@@ -1,7 +1,5 @@
 """Writing an index: create it, bring it up to date, embed it again with another model."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sqlite3
@@ -9,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from bertsmith.errors import BertsmithError, setting_name
@@ -25,7 +24,6 @@ from bertsmith.search.database import (
     is_leftover,
     is_state,
     pointed,
-    remove_folder,
 )
 from bertsmith.search.documents import HALVES
 from bertsmith.search.encoder import (
@@ -75,43 +73,33 @@ def update_folders(
         raise BertsmithError(f"{root}: there is no index yet: name the folders to index")
     roots = resolved_roots(folders)
     with updating(root, settings, ledger, report, re_embed) as updater:
-        store, missing = updater.store, list[Path]()
+        meta, missing = updater.store.meta(), list[Path]()
         if not roots:
-            stored = [Path(root) for root in store.meta().get("roots", [])]
-            missing = [root for root in stored if not root.exists()]
-            roots = [root for root in stored if root not in missing]
+            stored = [Path(folder) for folder in meta.get("roots", [])]
+            missing = [folder for folder in stored if not folder.exists()]
+            roots = [folder for folder in stored if folder not in missing]
             if missing and not roots:
                 gone = str(missing[0])
-                move = setting_name(
-                    f"Index.move({gone!r}, NEW)",
-                    option=f"bertsmith index --out {root} --move {gone} NEW",
-                )
+                command = f"bertsmith index --out {root} --move {gone} NEW"
+                move = setting_name(f"Index.move({gone!r}, NEW)", option=command)
                 drop = setting_name(f"Index.drop({gone!r})", option=f"--drop {gone}")
                 raise BertsmithError(
                     f"{gone}: no such file or folder; if it was moved: {move}, and {drop} removes"
                     " its files"
                 )
-        update = updater.folders(roots, _patterns(store, roots, settings), missing)
+        # The patterns of each folder: those of the settings, or those that the index has.
+        changes = {"exclude": settings.exclude, "include": settings.include}
+        changed = {key: [*filter(None, value)] for key, value in changes.items() if value}
+        patterns = {str(root): meta.get("patterns", {}).get(str(root), {}) for root in roots}
+        patterns = {folder: {**former, **changed} for folder, former in patterns.items()}
+        update = updater.folders(roots, patterns, missing)
         if updater.encoder is not None:
             updater.encoder.note_windows(updater.ledger)
         return update
 
 
-def _patterns(
-    store: Store, roots: Sequence[Path], settings: BuildSettings
-) -> dict[str, dict[str, list[str]]]:
-    """The patterns of each folder: those of the settings, or those that the index has."""
-    changes = {"exclude": settings.exclude, "include": settings.include}
-    given = {key: [one for one in value if one] for key, value in changes.items() if value}
-    stored = store.meta().get("patterns", {})
-    return {str(root): {**stored.get(str(root), {}), **given} for root in roots}
-
-
 def move_folder(root: Path, old: str | Path, new: str | Path) -> IndexUpdate:
-    """Record that a folder, or what is above some folders, has another place now.
-
-    No file is read.
-    """
+    """Record that a folder, or one above some folders, has another path now; no file is read."""
     [target] = resolved_roots([new])
     with stored_settings(root) as store:
         source, update = _full_path(store, old), IndexUpdate()
@@ -144,7 +132,7 @@ def drop_folder(root: Path, folder: str | Path) -> IndexUpdate:
             store.remove_file(file.id)
             update.removed += 1
         roots = store.meta().get("roots", [])
-        store.set_meta(roots=[one for one in roots if not under(one, path)])
+        store.set_meta(roots=[root for root in roots if not under(root, path)])
     return update
 
 
@@ -168,14 +156,8 @@ def stored_settings(root: Path) -> Iterator[Store]:
         store.seal()
 
 
-def store_weights(root: Path, weights: Mapping[str, Any]) -> None:
-    """Store the weights of keywords and vectors in hybrid search, and the hash of their model."""
-    with stored_settings(root) as store:
-        store.set_meta(weights=weights)
-
-
 def _full_path(store: Store, folder: str | Path) -> Path:
-    """The full path of a folder that may be gone: as the index has it, or with links resolved."""
+    """The full path of a folder that may be gone: as in the index, or with links resolved."""
     path = Path.cwd() / Path(folder).expanduser()
     return path if str(path) in store.meta().get("roots", []) else path.resolve()
 
@@ -201,18 +183,15 @@ def remove_documents(root: Path, names: Sequence[str], settings: BuildSettings) 
 
 
 def _document(value: str | Mapping[str, Any]) -> tuple[str, ParsedDocument]:
-    """The id and text of a document from Python."""
     if isinstance(value, str):
         value = {"id": value[:200], "text": value}
     if not isinstance(value, Mapping) or not isinstance(value.get("text"), str):
         raise BertsmithError('a document is a text, or {"id": ..., "text": ..., "title": ...}')
     text, title = value["text"], str(value.get("title") or "")
     name = str(value.get("id") or value.get("_id") or text[:200])
-    texts = [HALVES.sub("\N{REPLACEMENT CHARACTER}", one) for one in (name, text, title)]
-    return texts[0], ParsedDocument(texts[1], texts[0], texts[2])
-
-
-# ------------------------------------------------------------------ the single writer
+    cells = (HALVES.sub("\N{REPLACEMENT CHARACTER}", cell) for cell in (name, text, title))
+    name, text, title = cells
+    return name, ParsedDocument(text, name, title)
 
 
 @contextmanager
@@ -230,7 +209,7 @@ def writer(root: Path) -> Iterator[None]:
             kept = pointed(root) if is_index(root) else _found_again(root)
             for entry in root.iterdir():
                 if entry.is_dir() and entry.name != kept and is_state(entry):
-                    remove_folder(entry)
+                    rmtree(entry, ignore_errors=True)  # files in use elsewhere may stay
         yield
 
 
@@ -246,9 +225,6 @@ def _found_again(root: Path) -> str:
         (root / POINTER).unlink()
         return ""
     return names[0]
-
-
-# ------------------------------------------------------------------ opening
 
 
 @contextmanager
@@ -284,18 +260,15 @@ def _opened(
         return store, encoder
     store = Store.open(root, write=True)
     try:
-        return _copied(store, settings) if re_embed else (store, _fitting(root, store, settings))
+        return _copied(store, settings) if re_embed else (store, _stored_encoder(store, settings))
     except BaseException:
         store.close()
         raise
 
 
 def _stamp(encoder: TextEncoder | None, chunking: Chunking, dtype: str) -> dict[str, Any]:
-    return {
-        "model": encoder.stamp if encoder else None,
-        "chunking": asdict(chunking),
-        "dtype": dtype,
-    }
+    model = encoder.stamp if encoder else None
+    return {"model": model, "chunking": asdict(chunking), "dtype": dtype}
 
 
 def _new_encoder(settings: BuildSettings, stamp: Mapping[str, Any]) -> TextEncoder | None:
@@ -304,33 +277,32 @@ def _new_encoder(settings: BuildSettings, stamp: Mapping[str, Any]) -> TextEncod
         return settings.encoder
     name = settings.model or stamp.get("name") or DEFAULT_MODEL
     long = settings.long or stamp.get("long", "window")
-    query, document, width = settings.query_prompt, settings.document_prompt, settings.width
-    if settings.model is None:  # the same model: prompts that were given by hand are kept
-        query = stamp.get("query_prompt") if query is None else query
-        document = stamp.get("document_prompt") if document is None else document
-        width = stamp.get("width") if width is None else width
-    own_query, own_document = search_prompts(name)
-    prompts = own_query if query is None else query, own_document if document is None else document
+    prompts = search_prompts(name)
+    # The same model: prompts and a width that were set by hand are kept.
+    former = stamp if settings.model is None else {}
+
+    def chosen(setting: str, default: Any) -> Any:
+        values = (getattr(settings, setting), former.get(setting), default)
+        return next((value for value in values if value is not None), None)
+
+    prompts = chosen("query_prompt", prompts[0]), chosen("document_prompt", prompts[1])
+    width = chosen("width", None)
     return TextEncoder(name, settings.device, settings.precision, long, prompts, width)
 
 
-def _fitting(root: Path, store: Store, settings: BuildSettings) -> TextEncoder | None:
+def _stored_encoder(store: Store, settings: BuildSettings) -> TextEncoder | None:
     """Return the model of an index; settings that differ from its own are an error."""
-    meta = store.meta()
-    chunking = settings.chunking(meta["chunking"])
-    if asdict(chunking) != meta["chunking"]:
-        size, overlap = meta["chunking"]["size"], meta["chunking"]["overlap"]
+    root, meta, again = store.root, store.meta(), setting_name("re_embed", True)
+    chunking, stamp = meta["chunking"], meta["model"]
+    if asdict(settings.chunking(chunking)) != chunking:
         raise BertsmithError(
-            f"{root}: its passages have {size} characters, {overlap} of them shared; use"
-            f" {setting_name('re_embed', True)} to change that"
+            f"{root}: its passages have {chunking['size']} characters, {chunking['overlap']} of"
+            f" them shared; use {again} to change that"
         )
-    if settings.dtype is not None and settings.dtype != meta["dtype"]:
-        again = setting_name("re_embed", True)
+    if settings.dtype not in (None, meta["dtype"]):
         raise BertsmithError(f"{root}: its vectors are {meta['dtype']}; {again} changes that")
-    stamp = meta["model"]
     if stamp is None:
         if settings.model is not None:
-            again = setting_name("re_embed", True)
             raise BertsmithError(f"{root}: was built without vectors; {again} computes them")
         return None
     if settings.keywords_only:
@@ -340,16 +312,14 @@ def _fitting(root: Path, store: Store, settings: BuildSettings) -> TextEncoder |
     )
     if encoder.hash != stamp["hash"]:
         raise another_model(root, stamp, encoder.name)
-    for name, stored in (
-        ("long", encoder.long),
-        ("document_prompt", encoder.prompts[1] or ""),
-        ("width", encoder.width or stamp["dimension"]),
-    ):
-        if getattr(settings, name) not in (None, stored):
-            option = f"--{name.replace('_', '-')} {shlex.quote(str(stored))}"
+    width = encoder.width or stamp["dimension"]
+    stored = {"long": encoder.long, "document_prompt": encoder.prompts[1] or "", "width": width}
+    for name, value in stored.items():
+        if getattr(settings, name) not in (None, value):
+            option = f"--{name.replace('_', '-')} {shlex.quote(str(value))}"
             raise BertsmithError(
-                f"{root}: its passages were embedded with {setting_name(name, stored, option)};"
-                f" use {setting_name('re_embed', True)} to change that"
+                f"{root}: its passages were embedded with {setting_name(name, value, option)};"
+                f" use {again} to change that"
             )
     if settings.query_prompt is not None:
         with store.transaction():
@@ -372,39 +342,30 @@ def _copied(store: Store, settings: BuildSettings) -> tuple[Store, TextEncoder |
         store.close()
         database.execute("PRAGMA journal_mode = WAL")
     copy = Store(store.root, folder, database)
+    changed = asdict(chunking) != meta["chunking"]
     with copy.transaction():
-        copy.database.execute("DELETE FROM vectors")
-        copy.database.execute("DELETE FROM pending")
-        copy.database.execute("DELETE FROM segments")
-        changed = asdict(chunking) != meta["chunking"]
+        for table in ("vectors", "pending", "segments"):
+            copy.database.execute(f"DELETE FROM {table}")
         stamp = _stamp(encoder, chunking, settings.dtype or meta["dtype"])
         copy.set_meta(**stamp, roots=meta.get("roots", []))
         if changed:  # files are read again; added documents are rebuilt from their passages
-            copy.database.execute(
-                "UPDATE files SET modified = -1, sha256 = '' WHERE kind != ?", (ADDED,)
-            )
+            copy.database.execute("UPDATE files SET sha256 = ''")
+            copy.database.execute("UPDATE files SET modified = -1 WHERE kind != ?", (ADDED,))
     if changed:
-        _cut_anew(copy, encoder)
+        files = copy.files("kind = ?", ADDED)
+        documents = ((file.path, _rebuilt(copy.database, file)) for file in files)
+        # Passages of files have no vectors yet; they get theirs when the files are split again.
+        Updater(copy, encoder, Ledger()).documents(documents, finish=False)
     return copy, encoder
 
 
-def _cut_anew(store: Store, encoder: TextEncoder | None) -> None:
-    """Split documents that were added from Python into passages of the new size."""
-    files = store.files("kind = ?", ADDED)
-    documents = ((file.path, _whole(store.database, file.id, file.path)) for file in files)
-    with store.transaction():
-        store.database.execute("UPDATE files SET sha256 = '' WHERE kind = ?", (ADDED,))
-    # Passages of files have no vectors yet; they get theirs when the files are split again.
-    Updater(store, encoder, Ledger()).documents(documents, finish=False)
-
-
-def _whole(database: sqlite3.Connection, file: int, name: str) -> ParsedDocument:
+def _rebuilt(database: sqlite3.Connection, file: StoredFile) -> ParsedDocument:
     """Rebuild a document from its passages, which are separated by white space only."""
     rows = database.execute(
-        "SELECT first, last, title, text FROM passages WHERE file = ? ORDER BY first", (file,)
+        "SELECT first, last, title, text FROM passages WHERE file = ? ORDER BY first", (file.id,)
     ).fetchall()
     text = ""
-    for first, last, _, part in rows:
-        text += " " * (first - len(text)) if first > len(text) else ""
-        text = text[:first] + part if last >= len(text) else text
-    return ParsedDocument(text, name, rows[0][2] if rows else "")
+    for first, last, _, passage in rows:
+        if last >= len(text):
+            text = text.ljust(first)[:first] + passage
+    return ParsedDocument(text, file.path, rows[0][2] if rows else "")

@@ -1,14 +1,14 @@
 """The SQLite files of an index: location, connections, checksums and damage."""
 
-from __future__ import annotations
-
 import json
 import os
+import re
 import shlex
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from bertsmith.errors import BertsmithError, setting_name
@@ -18,26 +18,26 @@ from bertsmith.foreign import read_json
 POINTER = "index.json"  # names the folder that holds the current database and its segments
 DATABASE, SUM = "index.db", "index.sum"
 FORMAT = 1
-PATIENCE = 30.0  # seconds that a reader waits for SQLite's short locks
+# Of all connections; the timeout is for SQLite's short locks.
+CONNECTION: Any = {"timeout": 30.0, "isolation_level": None, "check_same_thread": False}
 
 
 def current(root: Path) -> Path:
     """The folder that holds the current database of an index."""
-    if not (root / POINTER).is_file():
-        if root.exists() and not root.is_dir():
-            raise BertsmithError(f"{root}: is a file, and an index is a folder")
-        if root.is_dir() and not is_leftover(root):
-            build = _building(root, "INDEX")
-            raise BertsmithError(f"{root}: is no index; `{build}` builds one of its files")
-        what = "is no index" if root.exists() else "no such index"
-        raise BertsmithError(f"{root}: {what}; `{_building('FOLDER', root)}` builds one")
-    return root / pointed(root)
+    if is_index(root):
+        return root / pointed(root)
+    if root.exists() and not root.is_dir():
+        raise BertsmithError(f"{root}: is a file, and an index is a folder")
+    if root.is_dir() and not is_leftover(root):
+        build = _building(root, "INDEX")
+        raise BertsmithError(f"{root}: is no index; `{build}` builds one of its files")
+    what = "is no index" if root.exists() else "no such index"
+    raise BertsmithError(f"{root}: {what}; `{_building('FOLDER', root)}` builds one")
 
 
 def pointed(root: Path) -> str:
     """The name of the current folder."""
-    content = read_json(root / POINTER, limit=1 << 16)
-    name = content.get("current")
+    name = read_json(root / POINTER, limit=1 << 16).get("current")
     if not isinstance(name, str) or not name.isalnum():
         raise BertsmithError(f"{root / POINTER}: damaged; {_way_out(root)}")
     return name
@@ -50,12 +50,10 @@ def is_leftover(root: Path) -> bool:
 
 def is_state(entry: Path) -> bool:
     """Whether a folder inside an index holds a state of it: a database and its segments."""
-    name = entry.name
-    hexadecimal = len(name) == 8 and all(char in "0123456789abcdef" for char in name)
+    if not re.fullmatch("[0-9a-f]{8}", entry.name) or not entry.is_dir():
+        return False
     known = (".npy", ".part", ".faiss", DATABASE, SUM, f"{DATABASE}-wal", f"{DATABASE}-shm")
-    return (
-        hexadecimal and entry.is_dir() and all(one.name.endswith(known) for one in entry.iterdir())
-    )
+    return all(file.name.endswith(known) for file in entry.iterdir())
 
 
 def is_index(folder: Path) -> bool:
@@ -63,24 +61,10 @@ def is_index(folder: Path) -> bool:
     return (folder / POINTER).is_file()
 
 
-def remove_folder(folder: Path) -> None:
-    """Remove the folder of an earlier state; files that are still open elsewhere are left."""
-    with suppress(OSError):
-        for entry in folder.iterdir():
-            with suppress(OSError):
-                entry.unlink()
-        folder.rmdir()
-
-
-# ------------------------------------------------------------------ SQLite
-
-
 def connect(path: Path) -> sqlite3.Connection:
     """Open a connection for writing."""
     with damage_named(path):
-        database = sqlite3.connect(
-            path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
-        )
+        database = sqlite3.connect(path, **CONNECTION)
         database.execute("PRAGMA synchronous = FULL")
         database.execute("PRAGMA cache_size = -65536")
         return database
@@ -92,9 +76,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     if is_frozen(path):
         address += "&immutable=1"
     with damage_named(path):
-        return sqlite3.connect(
-            address, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False
-        )
+        return sqlite3.connect(address, uri=True, **CONNECTION)
 
 
 def is_frozen(path: Path) -> bool:

@@ -1,7 +1,5 @@
 """Readers: a file → documents, each a text with its lines and headings."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -24,38 +22,29 @@ MINIFIED = "minified code"
 MINIFIABLE, LONG_LINES = (".js", ".mjs", ".cjs", ".css"), 500  # mean characters of a line
 DATA = re.compile(r"(data:[\w/+.;=-]+;base64,)([A-Za-z0-9+/=]{80,})")
 HALVES = re.compile("[\ud800-\udfff]")  # surrogates, invalid in UTF-8
-KINDS: dict[str, str] = {
-    **dict.fromkeys((".txt", ".text", ".log", ".srt", ".eml"), "text"),
-    **dict.fromkeys((".md", ".markdown", ".mdown", ".qmd", ".rmd"), "markdown"),
-    **dict.fromkeys((".html", ".htm", ".xhtml"), "html"),
-    **dict.fromkeys((".csv", ".tsv", ".tab"), "csv"),
-    **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
-    ".json": "json",
-    **dict.fromkeys((".parquet", ".pq"), "parquet"),
-    **dict.fromkeys((".xlsx", ".xlsm"), "xlsx"),
-    ".pdf": "pdf",
-    ".docx": "docx",
-    ".ipynb": "notebook",
+ENDINGS = {
+    "text": ".txt .text .log .srt .eml",
+    "markdown": ".md .markdown .mdown .qmd .rmd",
+    "html": ".html .htm .xhtml",
+    "csv": ".csv .tsv .tab",
+    "jsonl": ".jsonl .ndjson",
+    "json": ".json",
+    "parquet": ".parquet .pq",
+    "xlsx": ".xlsx .xlsm",
+    "pdf": ".pdf",
+    "docx": ".docx",
+    "notebook": ".ipynb",
+    "code": ".py .pyi .js .mjs .ts .tsx .jsx .c .h .cc .cpp .hpp .cs .java .kt .scala .go .rs .rb "
+    ".php .swift .m .r .jl .lua .pl .sh .bash .zsh .ps1 .sql .css .scss .toml .yaml .yml .ini "
+    ".cfg .xml .tex .el .clj .hs .ml .ex .erl .dart .vue .make .cmake .dockerfile .proto",
 }
-CODE = ".py .pyi .js .mjs .ts .tsx .jsx .c .h .cc .cpp .hpp .cs .java .kt .scala .go .rs .rb .php"
-CODE += " .swift .m .r .jl .lua .pl .sh .bash .zsh .ps1 .sql .css .scss .toml .yaml .yml .ini .cfg"
-CODE += " .xml .tex .el .clj .hs .ml .ex .erl .dart .vue .make .cmake .dockerfile .proto"
-KINDS |= dict.fromkeys(CODE.split(), "code")
-TABLES = {"csv", "jsonl", "json", "parquet", "xlsx"}
+KINDS = {ending: kind for kind, endings in ENDINGS.items() for ending in endings.split()}
+TABLES, WHOLE = {"csv", "jsonl", "json", "parquet", "xlsx"}, {"html", "pdf", "docx"}
 # The columns of a table that are read, in this order, by their names in lower case.
 IDS = ("_id", "id", "docid", "doc_id", "document_id", "docno", "pid", "uuid")
 TITLES = ("title", "headline", "subject", "name", "heading")
-TEXTS: tuple[str, ...] = (
-    "text",
-    "abstract",
-    "body",
-    "content",
-    "contents",
-    "passage",
-    "document",
-    "description",
-)
-TEXTS += ("message", "article", "summary", "question", "answer", "sentence", "comment", "review")
+TEXTS = ["text", "abstract", "body", "content", "contents", "passage", "document", "description"]
+TEXTS += ["message", "article", "summary", "question", "answer", "sentence", "comment", "review"]
 
 
 def kind_of(path: Path) -> str:
@@ -67,16 +56,16 @@ def read_documents(path: Path, ledger: Ledger) -> Iterator[ParsedDocument]:
     """Yield the documents of a file; a file that holds no text raises a one-line error."""
     kind = kind_of(path)
     if kind in TABLES:
-        yield from _records(path, kind, ledger)
+        yield from _table_documents(path, kind, ledger)
         return
-    if kind in ("pdf", "docx"):
-        read = read_pdf if kind == "pdf" else read_docx
-        yield read(path, read_whole(path, LARGEST_WHOLE))
-        return
-    if kind != "html" and path.stat().st_size > LARGEST_WHOLE // (8 if packed(path) else 1):
+    largest = LARGEST_WHOLE // 8 if path.suffix in PACKED else LARGEST_WHOLE
+    if kind not in WHOLE and path.stat().st_size > largest:
         yield from _portions(path, ledger)
         return
     data = read_whole(path, LARGEST_WHOLE)
+    if kind in ("pdf", "docx"):
+        yield (read_pdf if kind == "pdf" else read_docx)(path, data)
+        return
     if not is_text(data):
         raise BertsmithError(f"{path}: {BINARY}")
     text = decode(data, path, ledger)
@@ -97,40 +86,33 @@ def read_documents(path: Path, ledger: Ledger) -> Iterator[ParsedDocument]:
 
 
 def _portions(path: Path, ledger: Ledger) -> Iterator[ParsedDocument]:
-    """A large text in parts of bounded size, cut at blank lines where there are some."""
     with reading(path), open_bytes(path) as (stream, _):
         if not is_text(stream.read(8192)):
             raise BertsmithError(f"{path}: {BINARY}")
-    parts: list[str] = []
-    size, line, offset = 0, 1, 0
-    for row in Stream(path, encoding_of(path, ledger)):
-        parts.append(row)
-        size += len(row)
-        if size > 2 * PORTION or (size > PORTION and not row.strip()):
-            yield ParsedDocument("".join(parts), line=line, offset=offset)
-            line, offset = line + len(parts), offset + size
-            parts, size = [], 0
-    if parts:
-        yield ParsedDocument("".join(parts), line=line, offset=offset)
-
-
-def packed(path: Path) -> bool:
-    """Whether a file is compressed."""
-    return path.suffix in PACKED
+    lines: list[str] = []
+    size, number, offset = 0, 1, 0
+    for line in Stream(path, encoding_of(path, ledger)):
+        lines.append(line)
+        size += len(line)
+        if size > 2 * PORTION or (size > PORTION and not line.strip()):
+            yield ParsedDocument("".join(lines), line=number, offset=offset)
+            number, offset = number + len(lines), offset + size
+            lines, size = [], 0
+    if lines:
+        yield ParsedDocument("".join(lines), line=number, offset=offset)
 
 
 def _notebook(text: str, path: Path, ledger: Ledger) -> ParsedDocument:
     """The cells of a Jupyter notebook with the text that they print; its unit is the cell."""
+    blocks = Blocks()
     try:
-        cells = json.loads(text)["cells"]
-        contents = [_cell_text(cell, ledger) for cell in cells]
+        for number, cell in enumerate(json.loads(text)["cells"], 1):
+            content = _cell_text(cell, ledger)
+            if content.strip():
+                headings = _markdown_headings(content) if cell["cell_type"] == "markdown" else []
+                blocks.add(f"{content}\n\n", number, headings)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BertsmithError(f"{path}: not a notebook that can be read ({error!r})") from None
-    blocks = Blocks()
-    for number, (cell, content) in enumerate(zip(cells, contents, strict=True), 1):
-        if content.strip():
-            headings = _markdown_headings(content) if cell["cell_type"] == "markdown" else []
-            blocks.add(f"{content}\n\n", number, headings)
     return blocks.document("cell")
 
 
@@ -140,16 +122,12 @@ def _cell_text(cell: dict[str, Any], ledger: Ledger) -> str:
     for output in cell.get("outputs", []):
         data = output.get("data", {})
         texts.append("".join(output.get("text", data.get("text/plain", ""))))
-        ledger.note(
-            "pictures in notebooks, left out", sum(kind.startswith("image") for kind in data)
-        )
+        pictures = sum(kind.startswith("image") for kind in data)
+        ledger.note("pictures in notebooks, left out", pictures)
     return HALVES.sub("\N{REPLACEMENT CHARACTER}", "\n".join(texts))
 
 
-# ------------------------------------------------------------------ tables
-
-
-def _records(path: Path, kind: str, ledger: Ledger) -> Iterator[ParsedDocument]:
+def _table_documents(path: Path, kind: str, ledger: Ledger) -> Iterator[ParsedDocument]:
     """A document for each row: its id, title and texts by the names of the columns."""
     encoding = encoding_of(path, ledger) if kind in ("csv", "jsonl", "json") else None
     notes = Ledger()  # warnings about columns and cells, which concern labels and not texts
@@ -169,21 +147,16 @@ def _rows(table: Table, ledger: Ledger) -> Iterator[ParsedDocument]:
     title_column = next((by_name[name] for name in TITLES if name in by_name), None)
     texts = [by_name[name] for name in TEXTS if name in by_name]
     unused = [name for name in table.names if name not in {id_column, title_column, *texts}]
-    if texts:
-        for name in unused:
-            if any(isinstance(row.cells.get(name), str) for row in table.rows):
-                ledger.note(f"values of the column {name!r}, not indexed", len(table.rows))
+    for name in unused if texts else ():
+        if any(isinstance(row.cells.get(name), str) for row in table.rows):
+            ledger.note(f"values of the column {name!r}, not indexed", len(table.rows))
+    # Where no column has a known name, all of them are read, with their names.
+    with_names = not texts and table.header
     for row in table.rows:
-        names = texts or unused
-        cells = {name: _cell(row, name) for name in names}
-        if texts:
-            text = "\n".join(cell for cell in cells.values() if cell)
-        else:  # no column has a known name: use all of them, with their names
-            text = "\n".join(
-                cell if table.names == ("text",) or not table.header else f"{name}: {cell}"
-                for name, cell in cells.items()
-                if cell
-            )
+        cells = {name: _cell(row, name) for name in texts or unused}
+        text = "\n".join(
+            f"{name}: {cell}" if with_names else cell for name, cell in cells.items() if cell
+        )
         title = _cell(row, title_column) if title_column else ""
         if not text.strip() and not title.strip():
             ledger.note("rows without a text, left out")
@@ -197,16 +170,10 @@ def _cell(row: Row, column: str) -> str:
     value: Any = row.cells.get(column)
     if is_absent(value):
         return ""
-    if isinstance(value, str):
-        return value if value.isascii() else HALVES.sub("\N{REPLACEMENT CHARACTER}", value)
-    if isinstance(value, bool | int | float):
-        return str(value)
-    if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        return HALVES.sub("\N{REPLACEMENT CHARACTER}", " ".join(value))
-    return ""
-
-
-# ------------------------------------------------------------------ texts
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        value = " ".join(value)
+    known = isinstance(value, str | bool | int | float)
+    return HALVES.sub("\N{REPLACEMENT CHARACTER}", str(value)) if known else ""
 
 
 FENCE = re.compile(r" {0,3}(```|~~~)")
@@ -237,16 +204,16 @@ def _smart(text: str) -> Iterator[ParsedDocument]:
     line = 1
     for record in re.split(r"^\.I ", text, flags=re.MULTILINE):
         number, _, rest = record.partition("\n")
-        parts: dict[str, list[str]] = {}
-        where, first = "", line + 1
+        fields: dict[str, list[str]] = {".T": [], ".W": []}
+        name, first = "", line + 1
         for place, row in enumerate(rest.split("\n"), line + 1):
             if re.fullmatch(r"\.[A-Z]\s*", row):
-                where = row.strip()
-                first = place + 1 if where == ".W" else first
+                name = row.strip()
+                first = place + 1 if name == ".W" else first
             else:
-                parts.setdefault(where, []).append(row)
+                fields.setdefault(name, []).append(row)
         if number.strip():
-            body = "\n".join(parts.get(".W", [])).strip("\n")
-            title = " ".join(" ".join(parts.get(".T", [])).split())
+            body = "\n".join(fields[".W"]).strip("\n")
+            title = " ".join(" ".join(fields[".T"]).split())
             yield ParsedDocument(body, number.strip(), title, first)
         line += record.count("\n")

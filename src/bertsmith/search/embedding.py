@@ -1,7 +1,5 @@
 """Vectors of an index: computed for passages, written to segments, repaired and merged."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from itertools import islice
@@ -26,10 +24,7 @@ MERGED_BYTES = 128 << 20
 
 
 class PassageEmbedder:
-    """Computes vectors of passages and writes them to segments, within a transaction of the store.
-
-    A vector is known by the key of its text, so that passages of equal texts share it.
-    """
+    """Computes vectors of passages, known by keys of their texts, and writes them to segments."""
 
     def __init__(
         self, store: Store, encoder: TextEncoder | None, report: Callable[[int, int], None]
@@ -72,15 +67,13 @@ class PassageEmbedder:
         self.texts = dict(sorted(self.texts.items(), key=lambda item: -len(item[1])))
         while self.texts:
             begin = time.monotonic()
-            batch = dict(islice(self.texts.items(), self.step))
-            for key in batch:
-                del self.texts[key]
-            self.matrices.append(self.encoder.embed([*batch.values()]))
-            self.keys += batch
+            keys = list(islice(self.texts, self.step))
+            self.matrices.append(self.encoder.embed([self.texts.pop(key) for key in keys]))
+            self.keys += keys
             self.batch = self.encoder.portion(BATCH)
             if time.monotonic() - begin < STEP_SECONDS:
                 self.step = min(2 * self.step, self.batch)
-            self.embedded += len(batch)
+            self.embedded += len(keys)
             self.show_progress()
         if len(self.keys) >= SEGMENT_ROWS:
             self._write_segment()
@@ -101,10 +94,7 @@ class PassageEmbedder:
         self.report(self.done, self.total)
 
     def flush(self, ahead: bool = False) -> None:
-        """Embed the texts that wait, and record all vectors in the database.
-
-        Vectors are recorded for stored passages or, `ahead` of these, by their keys.
-        """
+        """Embed the texts that wait, and record all vectors; `ahead` of the passages, by key."""
         self.embed()
         places = self._record()
         if ahead:
@@ -127,8 +117,6 @@ class PassageEmbedder:
             places |= {key: (number, row) for row, key in enumerate(keys)}
         self.segments = []
         return places
-
-    # -------------------------------------------------------------- repair and merging
 
     def repair(self) -> list[str]:
         """Remove damaged segments from the database; the names of those that were rebuilt."""
@@ -164,12 +152,12 @@ class PassageEmbedder:
 
     def merge(self) -> None:
         """Merge small segments and segments with few rows in use."""
-        counts = "SELECT segment, count(DISTINCT row) FROM vectors GROUP BY segment"
-        used = dict(self.store.database.execute(counts))
-        pending = dict(self.store.database.execute("SELECT segment, 1 FROM pending"))
+        execute = self.store.database.execute
+        used = dict(execute("SELECT segment, count(DISTINCT row) FROM vectors GROUP BY segment"))
+        pending = {segment for (segment,) in execute("SELECT segment FROM pending")}
         segments = [segment for segment in self.store.segments() if segment.id not in pending]
-        chosen = [one for one in segments if 2 * used.get(one.id, 0) < one.rows]
-        small = [one for one in segments if one not in chosen and one.rows < SEGMENT_ROWS]
+        chosen = [segment for segment in segments if 2 * used.get(segment.id, 0) < segment.rows]
+        small = [part for part in segments if part not in chosen and part.rows < SEGMENT_ROWS]
         if len(small) > MOST_SEGMENTS:
             chosen += small
         if not chosen:

@@ -108,7 +108,7 @@ class TextEncoder:
         return self.__dict__.get("model")
 
     def portion(self, inputs: int) -> int:
-        """How many inputs are embedded at once, if it is so many on one device."""
+        """The number of inputs to embed at once on all devices, from that of one device."""
         return inputs if self._loaded is None else self._loaded.portion(inputs)
 
     def note_windows(self, ledger: Ledger) -> None:
@@ -138,10 +138,7 @@ def encoder_of(
     dtype: str | None = None,
     ledger: Ledger | None = None,
 ) -> TextEncoder:
-    """The encoder of an index, with the settings of its vectors; `name` is its new location.
-
-    An index of an earlier version has no prompts of its own, and uses the model's default prompt.
-    """
+    """The encoder of an index, with the settings of its vectors; `name` is its new location."""
     return TextEncoder(
         str(name or stamp.get("name")),
         device,

@@ -1,11 +1,9 @@
 """Detection of character encodings."""
 
-from __future__ import annotations
-
 import codecs
 from pathlib import Path
 
-from bertsmith.data.streams import MARKS
+from bertsmith.data.streams import marked_encoding
 from bertsmith.files import open_bytes, reading
 from bertsmith.ledger import Ledger
 
@@ -17,11 +15,7 @@ GUESSED = "files whose character encoding was guessed"
 def is_text(data: bytes) -> bool:
     """Whether bytes are text: without NUL, or with a byte order mark."""
     head = data[:8192]
-    if any(head.startswith(mark) for mark in MARKS):
-        return True
-    if b"\0" not in head:
-        return True
-    return _wide(head) is not None
+    return b"\0" not in head or bool(marked_encoding(head) or _wide(head))
 
 
 def _wide(head: bytes) -> str | None:
@@ -35,7 +29,7 @@ def _wide(head: bytes) -> str | None:
 
 def decode(data: bytes, path: Path, ledger: Ledger) -> str:
     """Decode the bytes of a file after detecting their encoding."""
-    name = _marked(data) or _wide(data[:8192]) or "utf-8"
+    name = marked_encoding(data) or _wide(data[:8192]) or "utf-8"
     try:
         return data.decode(name).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -48,27 +42,20 @@ def encoding_of(path: Path, ledger: Ledger) -> str | None:
     """The encoding of a file that is read in portions; None for UTF-8 and byte order marks."""
     with reading(path), open_bytes(path) as (stream, _):
         first = stream.read(PORTION)
-        if _marked(first):
+        if marked_encoding(first):
             return None
         if wide := _wide(first[:8192]):
             return wide
         decoder = codecs.getincrementaldecoder("utf-8")()
         part = first
-        while part:
-            try:
-                decoder.decode(part)
-            except UnicodeDecodeError:
-                return _guess(part[:SAMPLE] if part is first else part, ledger)
-            part = stream.read(PORTION)
         try:
+            while part:
+                decoder.decode(part)
+                part = stream.read(PORTION)
             decoder.decode(b"", final=True)
         except UnicodeDecodeError:
-            return _guess(first[:SAMPLE], ledger)
+            return _guess(first[:SAMPLE] if part in (first, b"") else part, ledger)
     return None
-
-
-def _marked(data: bytes) -> str | None:
-    return next((name for mark, name in MARKS.items() if data.startswith(mark)), None)
 
 
 def _guess(sample: bytes, ledger: Ledger) -> str:

@@ -1,7 +1,5 @@
 """Search scores: queries and judgements of BEIR, TREC or SMART files → nDCG, recall, MRR."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -34,38 +32,43 @@ Judgements = dict[str, dict[str, int]]
 Run = dict[str, dict[str, float]]  # query → document → score
 
 
-# ------------------------------------------------------------------ files
-
-
 def read_queries(path: Path) -> dict[str, str]:
     """Queries by their ids: BEIR's jsonl, `id<tab>text` lines, TREC topics or SMART."""
     lines = list(_lines(path))
     text = "\n".join(line for _, line in lines)
     start = text.lstrip()
-    if start.startswith("{"):
-        queries = dict(_json_queries(path, lines))
-    elif start.startswith(".I"):
+    if start.startswith(".I"):
         # Judgements of SMART collections count queries from 1; their own numbers have gaps.
         texts = re.findall(r"^\.W[ \t]*\n(.*?)(?=^\.I|\Z)", text, re.MULTILINE | re.DOTALL)
-        queries = {str(number): " ".join(one.split()) for number, one in enumerate(texts, 1)}
-    elif "<top>" in start[:2000].lower():
+        queries = {str(number): " ".join(query.split()) for number, query in enumerate(texts, 1)}
+    elif not start.startswith("{") and "<top>" in start[:2000].lower():
         queries = _topics(text)
     else:
-        queries = dict(_tabbed(path, lines))
+        read = _json_query if start.startswith("{") else _tabbed_query
+        full = ((number, line) for number, line in lines if line.strip())
+        queries = dict(read(line, f"{path}, line {number}") for number, line in full)
     if not queries:
         raise BertsmithError(f"{path}: there are no queries in it")
     return queries
 
 
-def _json_queries(path: Path, lines: list[tuple[int, str]]) -> Iterator[tuple[str, str]]:
-    for number, line in lines:
-        if line.strip():
-            row = parse_json(line, f"{path}, line {number}", object)
-            name = row.get("_id", row.get("id")) if isinstance(row, dict) else None
-            text = row.get("text", row.get("query")) if isinstance(row, dict) else None
-            if not isinstance(name, str | int) or not isinstance(text, str):
-                raise BertsmithError(f'{path}, line {number}: no "_id" and "text" of a query')
-            yield str(name), text
+def _json_query(line: str, where: str) -> tuple[str, str]:
+    row = parse_json(line, where, object)
+    name = row.get("_id", row.get("id")) if isinstance(row, dict) else None
+    text = row.get("text", row.get("query")) if isinstance(row, dict) else None
+    if not isinstance(name, str | int) or not isinstance(text, str):
+        raise BertsmithError(f'{where}: no "_id" and "text" of a query')
+    return str(name), text
+
+
+def _tabbed_query(line: str, where: str) -> tuple[str, str]:
+    name, tab, text = line.partition("\t")
+    if not tab:
+        raise BertsmithError(
+            f"{where}: not a query; known: BEIR's queries.jsonl, lines of an id, a tab and a text,"
+            " TREC topics, SMART's .I and .W"
+        )
+    return name.strip(), text.strip()
 
 
 def _topics(text: str) -> dict[str, str]:
@@ -80,19 +83,6 @@ def _topics(text: str) -> dict[str, str]:
     return queries
 
 
-def _tabbed(path: Path, lines: list[tuple[int, str]]) -> Iterator[tuple[str, str]]:
-    for number, line in lines:
-        name, tab, text = line.partition("\t")
-        if not line.strip():
-            continue
-        if not tab:
-            raise BertsmithError(
-                f"{path}, line {number}: not a query; known: BEIR's queries.jsonl, lines of an id,"
-                " a tab and a text, TREC topics, SMART's .I and .W"
-            )
-        yield name.strip(), text.strip()
-
-
 def read_judgements(path: Path, best: int | None = None) -> Judgements:
     """Relevance by query and document: BEIR's tsv, TREC's four columns, SMART's three.
 
@@ -101,25 +91,22 @@ def read_judgements(path: Path, best: int | None = None) -> Judgements:
     """
     judgements: Judgements = {}
     for number, line in _lines(path):
-        parts = line.split()
-        if not parts or (number == 1 and parts[0] in ("query-id", "query_id", "qid", "query")):
+        cells = line.split()
+        if not cells or (number == 1 and cells[0] in ("query-id", "query_id", "qid", "query")):
             continue
-        if len(parts) not in (3, 4):
+        if len(cells) not in (3, 4):
             raise BertsmithError(
-                f"{path}, line {number}: {len(parts)} columns; judgements have three (query,"
+                f"{path}, line {number}: {len(cells)} columns; judgements have three (query,"
                 " document, grade) or TREC's four (query, 0, document, grade)"
             )
-        query, document = parts[0], parts[-2]
-        grade = whole_number(parts[-1], f"{path}, line {number}: the grade", -1000, 1000)
-        judgements.setdefault(query, {})[document] = grade
+        grade = whole_number(cells[-1], f"{path}, line {number}: the grade", -1000, 1000)
+        judgements.setdefault(cells[0], {})[cells[-2]] = grade
     if not judgements:
         raise BertsmithError(f"{path}: there are no judgements in it")
     if best is not None:
-        worst = max(grade for grades in judgements.values() for grade in grades.values())
-        judgements = {
-            query: {d: worst + best - g if g >= best else g for d, g in grades.items()}
-            for query, grades in judgements.items()
-        }
+        worst = max(max(grades.values()) for grades in judgements.values())
+        for grades in judgements.values():
+            grades |= {d: worst + best - g for d, g in grades.items() if g >= best}
     return judgements
 
 
@@ -127,9 +114,6 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     if not path.is_file():
         raise BertsmithError(f"{path}: no such file")
     yield from Stream(path, encoding_of(path, Ledger())).numbered()
-
-
-# ------------------------------------------------------------------ scores
 
 
 @dataclass(frozen=True)
@@ -144,10 +128,8 @@ class SearchScores:
     @property
     def means(self) -> dict[str, float]:
         """The mean of each metric over all judged queries."""
-        return {
-            name: float(np.mean([scores[name] for scores in self.queries.values()]))
-            for name in METRICS
-        }
+        rows = self.queries.values()
+        return {name: float(np.mean([scores[name] for scores in rows])) for name in METRICS}
 
     def to_dict(self, per_query: bool = False) -> dict[str, Any]:
         """Means and intervals; with `per_query` the scores of each query."""
@@ -170,9 +152,9 @@ def evaluate_search(
     `options` are those of `Index.search`. With a reranker, whose scores have another scale than
     those of the passages that it does not read, the run holds ranks (-1, -2, ...) instead.
     """
-    asked = judged_queries(queries, judgements)
+    judged = judged_queries(queries, judgements)
     run: Run = {}
-    for done, name in enumerate(asked, 1):
+    for done, name in enumerate(judged, 1):
         hits = index.search(
             queries[name], DEPTH + 50, mode=mode, by_document=True, highlight=False, **options
         )
@@ -181,19 +163,19 @@ def evaluate_search(
             score = hit.score if options.get("rerank") is None else -float(rank)
             scores.setdefault(document_name(hit.document, hit.file), score)
         run[name] = {document: scores[document] for document in ordered(scores)[:DEPTH]}
-        report(done, len(asked))
+        report(done, len(judged))
     return score_run(run, judgements, mode, draws)
 
 
 def judged_queries(queries: Mapping[str, str], judgements: Judgements) -> list[str]:
     """The names of the queries that are judged; none is an error."""
-    asked = [name for name in judgements if name in queries]
-    if not asked:
-        some = ", ".join(list(queries)[:3]), ", ".join(list(judgements)[:3])
+    judged = [name for name in judgements if name in queries]
+    if not judged:
+        names = ", ".join(list(queries)[:3]), ", ".join(list(judgements)[:3])
         raise BertsmithError(
-            f"no query is judged: queries are called {some[0]}, ..., judgements {some[1]}, ..."
+            f"no query is judged: queries are called {names[0]}, ..., judgements {names[1]}, ..."
         )
-    return asked
+    return judged
 
 
 def document_name(document: str, file: str) -> str:
@@ -205,16 +187,12 @@ def score_run(
     run: Run, judgements: Judgements, mode: str = "run", draws: int = 1000
 ) -> SearchScores:
     """Scores of a run with bootstrap intervals over queries."""
-    scores = {
-        name: {
-            metric: compute(ordered(ranking), judgements[name])
-            for metric, compute in METRICS.items()
-        }
-        for name, ranking in run.items()
-    }
+    scores: dict[str, dict[str, float]] = {name: {} for name in run}
     intervals = {}
-    for metric in METRICS:
-        values = [one[metric] for one in scores.values()]
+    for metric, compute in METRICS.items():
+        for name, ranking in run.items():
+            scores[name][metric] = compute(ordered(ranking), judgements[name])
+        values = [row[metric] for row in scores.values()]
         summary = resample(partial(weighted_mean, values), len(values), draws=draws)
         intervals[metric] = {"low": summary.low, "high": summary.high}
     return SearchScores(mode, run, scores, intervals)
@@ -224,10 +202,9 @@ def compare(
     first: SearchScores, second: SearchScores, metric: str = "ndcg@10", draws: int = 1000
 ) -> dict[str, Any]:
     """The difference of the second from the first on the same queries, with its interval."""
-    names = list(first.queries)
-    one, two = ([side.queries[name][metric] for name in names] for side in (first, second))
-    means = partial(weighted_mean, one), partial(weighted_mean, two)
-    result: Comparison = resample_pair(*means, len(names), draws=draws)
+    rows = [[side.queries[name][metric] for name in first.queries] for side in (first, second)]
+    means = partial(weighted_mean, rows[0]), partial(weighted_mean, rows[1])
+    result: Comparison = resample_pair(*means, len(first.queries), draws=draws)
     return {"first": first.mode, "second": second.mode, "metric": metric, **asdict(result)}
 
 

@@ -1,13 +1,11 @@
 """Vectors for other engines: parquet, SQL for PostgreSQL with pgvector, Qdrant over HTTP."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
 
@@ -18,7 +16,7 @@ from bertsmith.search.index import Index
 
 TIMEOUT = 60.0  # seconds to wait for a response
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-FIELDS = ("file", "document", "title", "heading", "line", "start", "end", "text")
+FIELDS = ("id", "file", "document", "title", "heading", "line", "start", "end", "text")
 
 
 def export(index: Index, out: Path, table: str = "passages") -> int:
@@ -27,8 +25,8 @@ def export(index: Index, out: Path, table: str = "passages") -> int:
         return _sql(index, out, table)
     if out.suffix != ".parquet":
         raise BertsmithError(f"{out}: export to a .parquet or .sql file")
-    count = 0
     with open_vectors(out) as writer:
+        count = 0
         for rows, vectors in _portions(index):
             writer.write(rows, vectors)
             count += len(rows)
@@ -37,15 +35,11 @@ def export(index: Index, out: Path, table: str = "passages") -> int:
 
 def _portions(index: Index) -> Iterator[tuple[list[dict[str, Any]], Any]]:
     """All passages as rows, with their vectors; without any vector an error."""
-    empty = True
+    passages = None
     for passages, vectors in index.portions():
-        empty = False
-        yield [{name: getattr(one, name) for name in ("id", *FIELDS)} for one in passages], vectors
-    if empty:
+        yield [{name: getattr(row, name) for name in FIELDS} for row in passages], vectors
+    if passages is None:
         raise BertsmithError(f"{index.path}: has no vectors to export")
-
-
-# ------------------------------------------------------------------ PostgreSQL
 
 
 def _sql(index: Index, out: Path, table: str) -> int:
@@ -80,9 +74,6 @@ def _copied(value: str | int) -> str:
     return text.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
 
 
-# ------------------------------------------------------------------ Qdrant
-
-
 def send_to_qdrant(index: Index, address: str, collection: str, key: str | None = None) -> int:
     """Create a collection of a Qdrant server and send all passages; the number of passages."""
     if urlsplit(address).scheme not in ("http", "https"):
@@ -112,9 +103,8 @@ def _put(address: str, content: dict[str, Any], key: str | None) -> None:
             answer.read(1 << 20)
     except HTTPError as error:
         text = error.read(1000).decode("utf-8", "replace")
-        raise BertsmithError(
-            f"{address}: Qdrant refused ({error.code}: {one_line(text)})"
-        ) from None
-    except (URLError, OSError) as error:
+        refusal = f"{error.code}: {one_line(text)}"
+        raise BertsmithError(f"{address}: Qdrant refused ({refusal})") from None
+    except OSError as error:  # a URLError is one
         cause = getattr(error, "reason", error)
         raise BertsmithError(f"{address}: no answer ({one_line(cause)})") from None

@@ -1,7 +1,5 @@
 """Filters of a search: files by pattern, kinds, and dates."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,9 +21,8 @@ def condition(
     names = [kinds] if isinstance(kinds, str) else list(kinds)
     for kind in names:
         if kind not in KNOWN:
-            raise BertsmithError(
-                f"unknown kind {kind!r}; known: {', '.join(KNOWN)}{nearest(kind, KNOWN)}"
-            )
+            known = ", ".join(KNOWN)
+            raise BertsmithError(f"unknown kind {kind!r}; known: {known}{nearest(kind, KNOWN)}")
     conditions: list[str] = []
     values: list[Any] = []
     if patterns:
@@ -35,12 +32,10 @@ def condition(
     if names:
         conditions.append(f"f.kind IN ({', '.join('?' for _ in names)})")
         values += names
-    if after is not None:
-        conditions.append("f.modified >= ?")
-        values.append(_time(after, "after"))
-    if before is not None:
-        conditions.append("f.modified < ?")
-        values.append(_time(before, "before"))
+    for time, name, operator in ((after, "after", ">="), (before, "before", "<")):
+        if time is not None:
+            conditions.append(f"f.modified {operator} ?")
+            values.append(_time(time, name))
     return " AND ".join(conditions), values
 
 

@@ -1,13 +1,10 @@
 """Documents with lines, pages or paragraphs, and headings: of HTML, PDF and Word files."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re
 import zipfile
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from html.parser import HTMLParser
@@ -15,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import one_line
+from bertsmith.files import import_package, one_line
 
-Lines = list[tuple[int, int]]
-Headings = list[tuple[int, int, str]]
+Lines = list[tuple[int, int]]  # (character, line)
+Headings = list[tuple[int, int, str]]  # (character, level, text)
 LARGEST_DOCX = 512 << 20  # bytes after unpacking
 MOST_PAGES = 50_000
 LONGEST_TITLE = 300
@@ -37,8 +34,8 @@ class ParsedDocument:
     title: str = ""
     line: int = 1  # first line of the text
     unit: str = "line"  # or "row", "page", "paragraph", "cell"
-    lines: list[tuple[int, int]] | None = None  # (character, line); None: line feeds are counted
-    headings: list[tuple[int, int, str]] = field(default_factory=list)  # (character, level, text)
+    lines: Lines | None = None  # None: line feeds are counted
+    headings: Headings = field(default_factory=list)
     offset: int = 0  # characters of the file before the text, where it is a part of a large one
 
     @cached_property
@@ -62,7 +59,7 @@ class Blocks:
         self.lines: Lines = []
         self.headings: Headings = []
 
-    def add(self, text: str, line: int, headings: Sequence[tuple[int, int, str]] = ()) -> None:
+    def add(self, text: str, line: int, headings: Headings | tuple[()] = ()) -> None:
         """Add a block; its headings are placed from its beginning."""
         self.lines.append((self.length, line))
         self.headings += [(self.length + place, level, name) for place, level, name in headings]
@@ -75,12 +72,9 @@ class Blocks:
 
     def document(self, unit: str, title: str = "") -> ParsedDocument:
         """The document; without a title its first heading."""
-        if not title and self.headings:
-            title = self.headings[0][2]
-        text = "".join(self.texts)
-        return ParsedDocument(
-            text, title=title, unit=unit, lines=self.lines, headings=self.headings
-        )
+        title = title or (self.headings[0][2] if self.headings else "")
+        text, lines = "".join(self.texts), self.lines
+        return ParsedDocument(text, title=title, unit=unit, lines=lines, headings=self.headings)
 
 
 class _Reader(HTMLParser):
@@ -119,11 +113,10 @@ class _Reader(HTMLParser):
             while self.hidden.pop() != tag:
                 pass
         if self.level and tag == f"h{self.level}":
-            text = " ".join("".join(self.heading).split())
-            if text:
-                place = self.blocks.length - len("".join(self.heading))
-                heading = (max(0, place), self.level, text[:LONGEST_TITLE])
-                self.blocks.headings.append(heading)
+            heading = "".join(self.heading)
+            if text := _one_line_title(heading):
+                place = max(0, self.blocks.length - len(heading))
+                self.blocks.headings.append((place, self.level, text))
             self.level = 0
         if tag == "pre":
             self.preformatted = max(0, self.preformatted - 1)
@@ -136,17 +129,15 @@ class _Reader(HTMLParser):
         elif not self.hidden:
             self._add(data if self.preformatted else re.sub(r"\s+", " ", data))
 
-    @property
-    def begins(self) -> bool:
-        """Does the next text begin a block?"""
+    def _begins(self) -> bool:
         return not self.blocks.texts or self.blocks.texts[-1].endswith("\n\n")
 
     def _break(self) -> None:
-        if not self.begins:
+        if not self._begins():
             self._append("\n\n")
 
     def _add(self, text: str) -> None:
-        begins = self.begins
+        begins = self._begins()
         if begins and not self.preformatted:
             text = text.lstrip()
         if text:
@@ -168,18 +159,16 @@ def read_html(text: str, path: Path) -> ParsedDocument:
         reader.close()
     except (AssertionError, ValueError) as error:  # malformed declarations
         raise BertsmithError(f"{path}: not HTML that can be read ({one_line(error)})") from None
-    title = " ".join("".join(reader.title).split())[:LONGEST_TITLE]
-    return reader.blocks.document("line", title)
+    return reader.blocks.document("line", _one_line_title("".join(reader.title)))
+
+
+def _one_line_title(text: str) -> str:
+    return " ".join(text.split())[:LONGEST_TITLE]
 
 
 def read_pdf(path: Path, data: bytes) -> ParsedDocument:
     """The text of a PDF; its unit is the page."""
-    try:
-        import pypdf
-    except ImportError:
-        raise BertsmithError(
-            f"{path}: PDF files need pypdf: pip install bertsmith[search]"
-        ) from None
+    pypdf = import_package("pypdf", f"{path}: PDF files need pypdf", "bertsmith[search]")
     # Its warnings do not name the file; unreadable files are errors below.
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     blocks = Blocks()
@@ -205,12 +194,7 @@ def read_pdf(path: Path, data: bytes) -> ParsedDocument:
 
 def read_docx(path: Path, data: bytes) -> ParsedDocument:
     """The paragraphs and tables of a Word document; its unit is the paragraph."""
-    try:
-        import docx
-    except ImportError:
-        raise BertsmithError(
-            f"{path}: Word documents need python-docx: pip install bertsmith[search]"
-        ) from None
+    docx = import_package("docx", f"{path}: Word documents need python-docx", "bertsmith[search]")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > LARGEST_DOCX:
@@ -227,16 +211,15 @@ def read_docx(path: Path, data: bytes) -> ParsedDocument:
     blocks = Blocks()
     for number, (text, level) in enumerate(contents, 1):
         if text.strip():
-            heading = (0, level, " ".join(text.split())[:LONGEST_TITLE])
-            blocks.add(f"{text}\n\n", number, [heading] if level else [])
+            headings = [(0, level, _one_line_title(text))] if level else []
+            blocks.add(f"{text}\n\n", number, headings)
     return blocks.document("paragraph", title)
 
 
 def _block(block: Any) -> tuple[str, int]:
     """The text of a paragraph or table, and its level if it is a heading."""
     if hasattr(block, "rows"):
-        rows = [" | ".join(cell.text for cell in row.cells) for row in block.rows]
-        return "\n".join(rows), 0
+        return "\n".join(" | ".join(cell.text for cell in row.cells) for row in block.rows), 0
     style = str(block.style.name if block.style is not None else "")
     match = re.fullmatch(r"Heading ([1-9])", style)
-    return block.text, int(match[1]) if match else 1 if style == "Title" else 0
+    return block.text, int(match[1]) if match else int(style == "Title")

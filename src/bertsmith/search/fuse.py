@@ -1,7 +1,5 @@
 """Rankings of passages, and their fusion: two → one, by scores on a common scale."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,10 +11,8 @@ Ranking = Sequence[tuple[int, float]]
 
 def min_max(ranking: Ranking) -> dict[int, float]:
     """Scores moved to the range from 0 to 1; a ranking of equal scores is 1 throughout."""
-    if not ranking:
-        return {}
-    high, low = max(score for _, score in ranking), min(score for _, score in ranking)
-    width = high - low
+    scores = [score for _, score in ranking]
+    low, width = min(scores, default=0.0), max(scores, default=0.0) - min(scores, default=0.0)
     return {number: (score - low) / width if width > 0 else 1.0 for number, score in ranking}
 
 

@@ -1,7 +1,5 @@
 """Hits: passages that match a query, with their location and scores."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -41,8 +39,7 @@ class Hit:
 
     def excerpt(self, longest: int = 400) -> tuple[int, int]:
         """The span of `text` to show: whole sentences, where most of the matches are."""
-        text = self.text
-        begin = self.body_start
+        text, begin = self.text, self.body_start
         if len(text) - begin <= longest:
             return begin, len(text)
         borders = [match.end() for match in SENTENCE.finditer(text)]
@@ -53,7 +50,7 @@ class Hit:
         if marks and not self._matches(start, start + longest)[0]:
             # Far from the beginning of a long sentence: a few words before the match.
             start = text.rfind(" ", 0, max(0, marks[0] - longest // 4)) + 1
-        start += len(text[start:]) - len(text[start:].lstrip())
+        start = len(text) - len(text[start:].lstrip())
         limit = start + longest
         if limit >= len(text):
             return start, len(text)
@@ -65,12 +62,11 @@ class Hit:
     def body_start(self) -> int:
         """Return where the text continues below its own heading."""
         start, headings = 0, self.heading.split(" > ")
-        while True:
-            first, feed, rest = self.text[start:].partition("\n")
-            own = first.strip("#= \r") in headings
-            if not (feed and rest.strip() and first.strip() and own):
-                return start
+        first, _, rest = self.text.partition("\n")
+        while rest.strip() and first.strip() and first.strip("#= \r") in headings:
             start = len(self.text) - len(rest.lstrip())
+            first, _, rest = self.text[start:].partition("\n")
+        return start
 
     def _matches(self, start: int, end: int) -> tuple[int, int]:
         """How many different words, and how many in all, match within a span."""

@@ -26,7 +26,7 @@ from bertsmith.search.queries import IndexModel
 from bertsmith.search.segments import DamagedSegmentError, open_segment
 from bertsmith.search.store import Store, StoredPassage
 from bertsmith.search.update import IndexUpdate, Report, silent
-from bertsmith.search.vectors import GRAPH_FROM, VectorTable
+from bertsmith.search.vectors import VectorTable
 from bertsmith.settings import picked, taking
 from bertsmith.settings.search import IndexSettings, SearchSettings
 
@@ -58,12 +58,10 @@ class Index:
         model: str | Path | TextEncoder | None = None,
         device: str | None = None,
         dtype: str | None = None,
-        graph_from: int = GRAPH_FROM,
     ) -> None:
         self.path = Path(path)
         self.ledger = Ledger()
         self._lock = threading.RLock()
-        self._graph_from = graph_from
         self._store = Store.open(self.path)
         self._keywords = KeywordSearch(self._store.database)
         self._table: VectorTable | None = None
@@ -109,7 +107,7 @@ class Index:
             stamp = self._stamp()
             if stamp and self._model.embed_quickly(stamp, "") is None:
                 self._model.load(stamp)  # once
-        other = Index(self.path, graph_from=self._graph_from)
+        other = Index(self.path)
         other._model = self._model.shared()
         return other
 
@@ -172,8 +170,6 @@ class Index:
         finally:
             self._lock.release()
 
-    # -------------------------------------------------------------- changes
-
     def add(self, documents: Iterable[str | Mapping[str, Any]]) -> IndexUpdate:
         """Add documents: {"id": ..., "text": ..., "title": ...}, or texts, which are their own ids.
 
@@ -181,12 +177,12 @@ class Index:
         """
         if isinstance(documents, str | Mapping):
             raise BertsmithError("add takes a list of documents; update reads folders of files")
-        return self._changed(build.add_documents(self.path, documents, self._settings()))
+        return build.add_documents(self.path, documents, self._settings())
 
     def remove(self, names: str | Sequence[str]) -> IndexUpdate:
         """Remove documents by their ids, or files by their paths."""
         listed = [names] if isinstance(names, str) else list(names)
-        return self._changed(build.remove_documents(self.path, listed, self._settings()))
+        return build.remove_documents(self.path, listed, self._settings())
 
     def update(
         self,
@@ -201,16 +197,15 @@ class Index:
         `exclude` and `include` are patterns as in .gitignore; the index keeps them for next time.
         """
         settings = replace(self._settings(), exclude=exclude, include=include)
-        update = build.update_folders(self.path, folders, settings, self.ledger, report)
-        return self._changed(update)
+        return build.update_folders(self.path, folders, settings, self.ledger, report)
 
     def move(self, old: str | Path, new: str | Path) -> IndexUpdate:
         """Record that a folder of the index was moved; the next update reads it there."""
-        return self._changed(build.move_folder(self.path, old, new))
+        return build.move_folder(self.path, old, new)
 
     def drop(self, folder: str | Path) -> IndexUpdate:
         """Remove a folder from the index, with its files; they are not indexed again."""
-        return self._changed(build.drop_folder(self.path, folder))
+        return build.drop_folder(self.path, folder)
 
     def _settings(self) -> build.BuildSettings:
         """Settings with the model that is already loaded."""
@@ -218,12 +213,7 @@ class Index:
             stamp = self._stamp()
             return build.BuildSettings(encoder=self._model.load(stamp) if stamp else None)
 
-    def _changed(self, update: IndexUpdate) -> IndexUpdate:
-        self._refresh()
-        return update
-
     def _refresh(self) -> None:
-        """Switch to the newest state of the index."""
         with self._lock:
             if current(self.path) != self._store.folder or self._store.outdated():
                 store = Store.open(self.path)
@@ -234,13 +224,12 @@ class Index:
 
     @contextmanager
     def _latest(self) -> Iterator[Store]:
-        """Read the newest state of the index, as of one moment."""
+        """Read the newest state of the index; within another such read, the state of that one."""
         with self._lock:
-            self._refresh()
+            if not self._store.database.in_transaction:
+                self._refresh()
             with self._store.snapshot():
                 yield self._store
-
-    # -------------------------------------------------------------- search
 
     @taking(SearchSettings)
     def search(
@@ -256,34 +245,37 @@ class Index:
 
         `mode` is "hybrid" (keywords and vectors, fused with `weights`; by default equal ones,
         1 to 0.7 for vectors of bertsmith-embed, 1 to 0.2 for bertsmith-small), "keywords" or
-        "vectors".
-        `files` are patterns such as "*.md", `kinds` such as "pdf", `after` and `before` dates of
-        the files ("2024-05-01"). `by_document` keeps the best passage of each document. `rerank`
-        is the model that reorders the best `rerank_top` passages: a name, a directory, "index" (the
-        model of the index) or a `Reranker`; further passages follow in their old order with their
-        old scores. `highlight` marks the words that match.
+        "vectors". `files` are patterns such as "*.md", `kinds` such as "pdf", `after` and `before`
+        dates of the files ("2024-05-01"). `by_document` keeps the best passage of each document.
+        `rerank` is the model that reorders the best `rerank_top` passages: a name, a directory,
+        "index" (the model of the index) or a `Reranker`; further passages follow in their old order
+        with their old scores. `highlight` marks the words that match.
         """
-        wanted = picked(SearchSettings, given, only=True)
+        settings = picked(SearchSettings, given, only=True)
         if not isinstance(query, str):
             raise BertsmithError(f"a query is a text, not a {type(query).__name__}")
         if mode not in MODES:
             raise BertsmithError(f"unknown mode {mode!r}; known: {', '.join(MODES)}")
-        for weight in wanted.weights or ():
+        for weight in settings.weights or ():
             real_number(weight, "a weight", 0.0)
         top = whole_number(top, "top", 1, MOST)
-        filters = condition(wanted.files, wanted.kinds, wanted.after, wanted.before)
-        asked, reranker = parse(query), self.reranker(wanted.rerank)
-        if asked.blank:
+        filters = condition(settings.files, settings.kinds, settings.after, settings.before)
+        parsed, reranker = parse(query), self.reranker(settings.rerank)
+        if not parsed.text.strip():
             return []
         with self._lock:
             for attempt in range(3):
                 self._refresh()
                 try:
                     with self._store.snapshot():
-                        completed = self._keywords.completed(asked)
+                        completed = self._keywords.completed(parsed)
                         rankings = self._rankings(completed, mode, filters, max(DEPTH, 2 * top))
-                        hits = self._hits(completed, mode, rankings, top, wanted, reranker)
-                        return self._highlighted(hits, completed) if highlight else hits
+                        hits = self._hits(completed, mode, rankings, top, settings, reranker)
+                        if not highlight:
+                            return hits
+                        spans = self._keywords.highlights([hit.text for hit in hits], completed)
+                        pairs = zip(hits, spans, strict=True)
+                        return [replace(hit, highlights=tuple(own)) for hit, own in pairs]
                 except BertsmithError as error:
                     # The index may have changed in the meantime: retry with the newer state.
                     if attempt == 2 or not self._superseded(error):
@@ -314,7 +306,7 @@ class Index:
             return True
         if not isinstance(error, DamagedSegmentError):
             return False
-        return all(one.name != error.segment.name for one in self._store.segments())
+        return all(other.name != error.segment.name for other in self._store.segments())
 
     def _explained(self, error: BertsmithError) -> BertsmithError:
         """Remember damage; an error about vectors, which can be computed again, says how."""
@@ -337,11 +329,12 @@ class Index:
         allowed = self._keywords.allowed(query, *filters)
         words: Ranking = []
         near: Ranking = []
-        without = mode == "hybrid" and not self._stamp()  # an index without vectors
         if mode != "vectors":
             words = self._keywords.ranking(query, depth, allowed)
-        if mode != "keywords" and not without and len(table := self._vectors()):
-            near = table.nearest(self.embed(query.text), depth, allowed)
+        stamp = self._stamp()
+        if mode == "vectors" or (mode == "hybrid" and stamp):
+            if len(table := self._vectors()):
+                near = table.nearest(self._model.embed(stamp, query.text), depth, allowed)
         return words, near
 
     def _hits(
@@ -350,39 +343,34 @@ class Index:
         mode: str,
         rankings: tuple[Ranking, Ranking],
         top: int,
-        wanted: SearchSettings,
+        settings: SearchSettings,
         reranker: Reranker | None,
     ) -> list[Hit]:
         words, near = rankings
         ranking = words or near
         if mode == "hybrid" and self._stamp():
-            ranking = fuse(words, near, wanted.weights or self.weights, wanted.fusion)
-        scores, depth = (dict(words), dict(near)), wanted.rerank_top
+            ranking = fuse(words, near, settings.weights or self.weights, settings.fusion)
+        scores, depth = (dict(words), dict(near)), settings.rerank_top
+        step = max(FIRST, top, depth if reranker is not None else 0)
         hits: list[Hit] = []
         while ranking and len(hits) < top:
-            step = max(FIRST, top, depth if reranker is not None else 0)
             first, ranking = ranking[:step], ranking[step:]
-            passages = self._store.passages([number for number, _ in first])
-            pairs = zip(passages, first, strict=True)
-            more = [hit_of(passage, score, scores) for passage, (_, score) in pairs]
-            if not wanted.by_document:  # copies of a document are documents
-                more = distinct(more)
+            pairs = zip(self._store.passages([number for number, _ in first]), first, strict=True)
+            next_hits = [hit_of(passage, score, scores) for passage, (_, score) in pairs]
+            if not settings.by_document:  # copies of a document are documents
+                next_hits = distinct(next_hits)
             if reranker is not None and not hits:
-                more = [*reranker.rerank(query.text, more[:depth]), *more[depth:]]
-            hits = (best_of_documents if wanted.by_document else distinct)([*hits, *more])
+                best = reranker.rerank(query.text, next_hits[:depth])
+                next_hits = [*best, *next_hits[depth:]]
+            hits = (best_of_documents if settings.by_document else distinct)([*hits, *next_hits])
         return hits[:top]
-
-    def _highlighted(self, hits: list[Hit], query: Query) -> list[Hit]:
-        spans = self._keywords.highlights([hit.text for hit in hits], query)
-        return [replace(hit, highlights=tuple(s)) for hit, s in zip(hits, spans, strict=True)]
 
     def embed(self, query: str) -> Vectors:
         """Return the unit vector (D,) of a query, computed with the model of the index."""
-        with self._lock:
+        with self._latest():
             return self._model.embed(self._stamp(), query)
 
     def _vectors(self) -> VectorTable:
-        """Return the vectors of the current state."""
         if not self._stamp():
             keywords = setting_name("mode", "keywords", "--keywords")
             raise BertsmithError(
@@ -390,14 +378,11 @@ class Index:
                 " again with a model"
             )
         if self._table is None or self._table.generation != self._store.generation():
-            self._table = VectorTable(self._store, self._graph_from)
+            self._table = VectorTable(self._store)
         return self._table
 
     def rankings(self, query: str) -> tuple[Ranking, Ranking]:
-        """The passages that match a query by keywords, and by vectors: what hybrid search fuses.
-
-        An index without vectors has an empty second ranking.
-        """
+        """Return the rankings that hybrid search fuses, by keywords and (if any) by vectors."""
         with self._latest():
             completed = self._keywords.completed(parse(query))
             return self._rankings(completed, "hybrid", ("", []), DEPTH)
@@ -418,7 +403,7 @@ class Index:
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Return unit vectors (N, D) of texts, as the index embeds passages; (N, 0) without one."""
-        with self._lock:
+        with self._latest():
             stamp = self._stamp()
             if not stamp:
                 return np.zeros((len(texts), 0), np.float32)
@@ -442,8 +427,6 @@ class Index:
                 rows = order[start : start + size]
                 yield store.passages(table.ids[rows].tolist()), table.rows(rows)
 
-    # -------------------------------------------------------------- the model
-
     @property
     def weights(self) -> tuple[float, float]:
         """The default weights of keywords and vectors in hybrid search: learned, or the model's."""
@@ -461,7 +444,8 @@ class Index:
             raise BertsmithError(f"{self.path}: has no vectors, and needs no weights")
         keywords, vectors = weights
         learned = {"model": stamp["hash"], "keywords": keywords, "vectors": vectors}
-        build.store_weights(self.path, learned)
+        with build.stored_settings(self.path) as store:
+            store.set_meta(weights=learned)
 
     def _stamp(self) -> dict[str, Any]:
         """The description of the model that embedded the index; empty without vectors."""

@@ -1,13 +1,12 @@
 """Keyword search with SQLite's FTS5: indexing of texts and queries."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from bertsmith.search.fuse import Ids
 
 # Words are letters, numbers and marks (which Indic scripts write vowels with); English endings
 # are stripped, accents too.
-TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
+TOKENIZER = "porter unicode61 remove_diacritics 2 categories ''L* N* Co Mn Mc''"  # quoted for SQL
 TITLE_WEIGHT = 2.0  # weight of a word in the title or heading; 1 in the text
 # Scripts that are written without spaces (and Hangul, whose words carry endings): Thai, Lao,
 # Myanmar, Khmer, kana, Han with its extensions, Hangul.
@@ -62,10 +61,9 @@ def without_accents(text: str) -> str:
     """Latin letters without their accents, as FTS5 stores them."""
     if text.isascii():
         return text
-    parts = (unicodedata.normalize("NFD", letter) for letter in text)
-    return "".join(
-        part[0] if part[0].isascii() else letter for part, letter in zip(parts, text, strict=True)
-    )
+    bases = [unicodedata.normalize("NFD", letter)[0] for letter in text]
+    pairs = zip(bases, text, strict=True)
+    return "".join(base if base.isascii() else letter for base, letter in pairs)
 
 
 def _bigrams(match: re.Match[str]) -> str:
@@ -82,11 +80,6 @@ class Query:
     prefixes: tuple[str, ...] = ()
     phrases: tuple[str, ...] = ()  # as FTS5 strings
     completions: tuple[str, ...] = ()  # words of the index that begin with one of the prefixes
-
-    @property
-    def blank(self) -> bool:
-        """Whether the query is empty."""
-        return not self.text.strip()
 
     @property
     def words(self) -> list[str]:
@@ -119,27 +112,22 @@ def quoted(term: str) -> str:
 def parse(text: str) -> Query:
     """Parse a query: words, "exact phrases" and prefixes (pre*)."""
     text = text[:LONGEST_QUERY].replace("\0", " ").encode("utf-8", "replace").decode()
-    terms: dict[str, None] = {}
-    prefixes: dict[str, None] = {}
-    phrases: dict[str, None] = {}
-    for match in PARTS.finditer(folded(text)):
-        if match[1] is not None:
-            if _words(match[1]):
-                phrases[_phrase(match[1])] = None
-            continue
-        words = _words(match[2] or "")
-        if words and match[2].endswith("*"):
-            last = words.pop()
-            prefixes[last] = None
-        for word in words:
-            for part in _asked(word):
-                run = RUNS.fullmatch(part)
-                (prefixes if run and len(part) == 1 else terms)[part] = None
-    return Query(text, tuple(terms), tuple(prefixes), tuple(phrases))
+    terms: list[str] = []
+    prefixes: list[str] = []
+    phrases: list[str] = []
+    for phrase, other in PARTS.findall(folded(text)):
+        if _words(phrase):
+            phrases.append(_phrase(phrase))
+        words = _words(other)
+        if words and other.endswith("*"):
+            prefixes.append(words.pop())
+        for term in [term for word in words for term in _terms(word)]:
+            single = len(term) == 1 and RUNS.fullmatch(term)
+            (prefixes if single else terms).append(term)
+    return Query(text, *(tuple(dict.fromkeys(words)) for words in (terms, prefixes, phrases)))
 
 
 def _words(text: str) -> list[str]:
-    """Runs of letters, numbers and marks."""
     return "".join(c if _in_word(c) else " " for c in text).split()
 
 
@@ -161,19 +149,13 @@ def _phrase(text: str) -> str:
     return quoted(indexed[:-1]) if RUNS.fullmatch(text[-2:-1]) else f"{quoted(indexed)} *"
 
 
-def _asked(word: str) -> Iterable[str]:
+def _terms(word: str) -> Iterator[str]:
     """Return a word, or the bigrams of its parts in scripts without spaces."""
-    if word.isascii():
-        return [word]
-    parts: list[str] = []
-    place = 0
-    for match in RUNS.finditer(word):
-        parts.append(word[place : match.start()])
-        run = match[0]
-        parts += [run[n : n + 2] for n in range(max(1, len(run) - 1))]
-        place = match.end()
-    parts.append(word[place:])
-    return [part for part in parts if part]
+    for part in re.split(f"([{RUN}]+)", word):
+        if RUNS.match(part):
+            yield from (part[n : n + 2] for n in range(max(1, len(part) - 1)))
+        elif part:
+            yield part
 
 
 class KeywordSearch:
@@ -182,8 +164,7 @@ class KeywordSearch:
     def __init__(self, index: sqlite3.Connection) -> None:
         self.index = index
         self.memory = sqlite3.connect(":memory:", check_same_thread=False)
-        tokenizer = TOKENIZER.replace("'", "''")
-        self.memory.execute(f"CREATE VIRTUAL TABLE t USING fts5(x, tokenize='{tokenizer}')")
+        self.memory.execute(f"CREATE VIRTUAL TABLE t USING fts5(x, tokenize='{TOKENIZER}')")
         self.memory.execute("CREATE VIRTUAL TABLE v USING fts5vocab(t, instance)")
 
     def completed(self, query: Query) -> Query:
@@ -195,22 +176,16 @@ class KeywordSearch:
         """
         kept, added = [], []
         prefixes = [without_accents(prefix) for prefix in query.prefixes]
+        candidates = "SELECT word FROM vocabulary WHERE word >= ? AND word < ? LIMIT ?"
         for prefix, stems in zip(prefixes, self._stems(prefixes), strict=True):
-            words = self._words_of(prefix)
+            values = (prefix, prefix + "\U0010ffff", MOST_CANDIDATES)
+            words = [word for (word,) in self.index.execute(candidates, values)]
             by_stem = {s[0]: word for word, s in zip(words, self._stems(words), strict=True) if s}
             if stems == [prefix]:
                 kept.append(prefix)
                 by_stem = {s: word for s, word in by_stem.items() if not s.startswith(prefix)}
             added += self._most_frequent(list(by_stem.values()))
         return replace(query, prefixes=tuple(kept), completions=tuple(added))
-
-    def _words_of(self, prefix: str) -> list[str]:
-        """Words of the index that begin with a prefix."""
-        rows = self.index.execute(
-            "SELECT word FROM vocabulary WHERE word >= ? AND word < ? LIMIT ?",
-            (prefix, prefix + "\U0010ffff", MOST_CANDIDATES),
-        )
-        return [word for (word,) in rows]
 
     def _most_frequent(self, words: list[str]) -> list[str]:
         """The words that most passages contain, if there are many."""
@@ -220,7 +195,6 @@ class KeywordSearch:
         return sorted(words, key=lambda word: -frequency[quoted(word)])[:MOST_COMPLETIONS]
 
     def _stems(self, words: Sequence[str]) -> list[list[str]]:
-        """The stems of each word, as stored in the index."""
         self.memory.execute("DELETE FROM t")
         rows = list(enumerate(words, 1))
         self.memory.executemany("INSERT INTO t(rowid, x) VALUES (?, ?)", rows)
@@ -239,10 +213,7 @@ class KeywordSearch:
         return frequency
 
     def allowed(self, query: Query, condition: str, values: list[Any]) -> Ids | None:
-        """The sorted ids of passages that match a condition on files `f`, and the query's phrases.
-
-        None stands for all.
-        """
+        """The sorted ids of passages that match filters on files `f` and all phrases; None: all."""
         conditions = [condition] if condition else []
         if query.required:
             conditions.append("p.id IN (SELECT rowid FROM words WHERE words MATCH ?)")
@@ -258,15 +229,13 @@ class KeywordSearch:
         clauses, _ = self._clauses(query)
         if not clauses or (allowed is not None and not len(allowed)):
             return []
-        chosen = " OR ".join(clauses)
+        wanted = " OR ".join(clauses)  # with phrases, which count for the score too
+        if query.required:
+            wanted = f"({query.required}) AND ({wanted})"
         rows = self.index.execute(
             f"SELECT rowid, -bm25(words, {TITLE_WEIGHT}, 1.0) AS score FROM words"
             " WHERE words MATCH ? ORDER BY score DESC, rowid LIMIT ?",
-            # Phrases count for the score too.
-            (
-                f"({query.required}) AND ({chosen})" if query.required else chosen,
-                depth if allowed is None else -1,
-            ),
+            (wanted, depth if allowed is None else -1),
         )
         if allowed is None:
             return rows.fetchall()
@@ -274,10 +243,7 @@ class KeywordSearch:
         return [row for row in rows if row[0] in permitted][:depth]
 
     def _clauses(self, query: Query) -> tuple[list[str], list[str]]:
-        """The clauses of a query that are searched, without very frequent ones.
-
-        Then those whose matches are highlighted.
-        """
+        """The clauses that are searched, without very frequent ones, and those to highlight."""
         frequency = self._frequencies(query.words)
         (passages,) = self.index.execute("SELECT count(*) FROM passages").fetchone()
         rare = sorted(query.clauses, key=lambda clause: frequency.get(clause, 0))[:MOST_TERMS]
@@ -297,7 +263,6 @@ class KeywordSearch:
         return [_merged([*_run_spans(text, query), *self._spans(text, wanted)]) for text in texts]
 
     def _spans(self, text: str, wanted: str) -> Iterator[tuple[int, int]]:
-        """The spans that match an FTS5 expression."""
         if not wanted:
             return
         self.memory.execute("DELETE FROM t")
@@ -322,7 +287,7 @@ def _run_spans(text: str, query: Query) -> list[tuple[int, int]]:
     return [
         match.span()
         for run in set(RUNS.findall(query.text))
-        for part in ([run] if run in text else _asked(run))
+        for part in ([run] if run in text else _terms(run))
         for match in re.finditer(re.escape(part), text)
     ]
 
@@ -336,10 +301,9 @@ def _without_runs(clause: str) -> list[str]:
 
 def _apart(text: str) -> tuple[str, list[int]]:
     """A text with spaces around runs of scripts without spaces, and where these spaces are."""
-    borders = sorted(
-        {place for run in RUNS.finditer(text) for place in run.span()} - {0, len(text)}
-    )
-    parts = (text[a:b] for a, b in zip([0, *borders], [*borders, len(text)], strict=True))
+    ends = {place for run in RUNS.finditer(text) for place in run.span()}
+    borders = sorted(ends - {0, len(text)})
+    parts = (text[start:end] for start, end in pairwise([0, *borders, len(text)]))
     return " ".join(parts), [place + number for number, place in enumerate(borders)]
 
 

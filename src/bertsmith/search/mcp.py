@@ -1,9 +1,8 @@
 """Indexes and models as tools for assistants (Model Context Protocol). All of them only read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from threading import Lock
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -68,7 +67,7 @@ def index_tools(
     indexes: Mapping[str, Index], reader: LoadedModel | None
 ) -> dict[str, AssistantTool]:
     """Search the indexes, read on, and find answers if a model can extract them."""
-    sizes = [f"{name} ({one.about['files']:,} files)" for name, one in indexes.items()]
+    sizes = [f"{name} ({index.about['files']:,} files)" for name, index in indexes.items()]
     where = f"The person's documents: {', '.join(sizes)}."
 
     def index_of(request: Any) -> Index:
@@ -82,14 +81,15 @@ def index_tools(
     def read(request: Any) -> Any:
         rows = index_of(request).around(request.passage, request.before, request.after)
         return [
-            {"passage": one.id, "file": one.file, one.unit: one.line, "text": one.text}
-            for one in rows
+            {"passage": row.id, "file": row.file, row.unit: row.line, "text": row.text}
+            for row in rows
         ]
 
     def find_answer(request: Any) -> Any:
         assert reader is not None
         hits = index_of(request).search(request.question, 10)
-        return [one.to_dict() for one in answers(reader, request.question, hits, request.top)]
+        best = answers(reader, request.question, hits, request.top)
+        return [answer.to_dict() for answer in best]
 
     tools = {
         "search": AssistantTool(
@@ -124,18 +124,15 @@ def use_tools(models: Mapping[str, LoadedModel]) -> dict[str, AssistantTool]:
         schema = use.Request.model_json_schema()["properties"]
         if able and any("form" in entry for entry in schema.values()):
             about = f"{use.question} {_models(use, able)}"
-            asked = choosing("model", able, use.Request)
-            tools[verb.replace("-", "_")] = AssistantTool(use.title, about, asked, _ask(use, able))
+            request, ask = choosing("model", able, use.Request), partial(_ask, use, able)
+            tools[verb.replace("-", "_")] = AssistantTool(use.title, about, request, ask)
     return tools
 
 
-def _ask(use: Use, able: Mapping[str, LoadedModel]) -> Callable[[Any], Any]:
-    def ask(request: Any) -> Any:
-        bert = able[getattr(request, "model", next(iter(able)))]
-        call = use.call(bert, request)
-        return as_json(call.steps(bert, *call.args))
-
-    return ask
+def _ask(use: Use, able: Mapping[str, LoadedModel], request: Any) -> Any:
+    bert = able[getattr(request, "model", next(iter(able)))]
+    call = use.call(bert, request)
+    return as_json(call.steps(bert, *call.args))
 
 
 def _models(use: Use, able: Mapping[str, LoadedModel]) -> str:
@@ -188,25 +185,24 @@ def create_server(indexes: Mapping[str, Index], models: Mapping[str, LoadedModel
         listed = [
             Tool(
                 name=name,
-                title=one.title,
-                description=one.about,
-                input_schema=schema_of(one.Request),
+                title=tool.title,
+                description=tool.about,
+                input_schema=schema_of(tool.Request),
                 annotations=READS,
             )
-            for name, one in tools.items()
+            for name, tool in tools.items()
         ]
         return ListToolsResult(tools=listed)
 
     async def call_tool(_: Any, params: Any) -> CallToolResult:
         try:
-            found = await anyio.to_thread.run_sync(ask, params.name, params.arguments or {})
+            results = await anyio.to_thread.run_sync(ask, params.name, params.arguments or {})
         except (BertsmithError, ValidationError) as error:
             text = _problem(error) if isinstance(error, ValidationError) else str(error)
             content = TextContent(type="text", text=printable(text)[:1000])
             return CallToolResult(content=[content], is_error=True)
-        text = json.dumps(found, ensure_ascii=False)
-        content = TextContent(type="text", text=text)
-        return CallToolResult(content=[content], structured_content={"results": found})
+        content = TextContent(type="text", text=json.dumps(results, ensure_ascii=False))
+        return CallToolResult(content=[content], structured_content={"results": results})
 
     return Server(
         "bertsmith",
@@ -220,9 +216,8 @@ def create_server(indexes: Mapping[str, Index], models: Mapping[str, LoadedModel
 
 
 def _problem(error: ValidationError) -> str:
-    """What is wrong with the arguments, in one line."""
-    named = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors()[:3]]
-    return "; ".join(f"{where}: {what}" if where else what for where, what in named)
+    places = [(".".join(map(str, row["loc"])), row["msg"]) for row in error.errors()[:3]]
+    return "; ".join(f"{where}: {what}" if where else what for where, what in places)
 
 
 async def over_stdio(server: Server[Any]) -> None:

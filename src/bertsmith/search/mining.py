@@ -1,11 +1,10 @@
 """Hard negatives: the best hits of a query that are not relevant, for training on them."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.search.evaluate import Judgements, document_name, judged_queries
 from bertsmith.search.fuse import fuse
 from bertsmith.search.index import FUSION, Index
-from bertsmith.search.passages import joined_text
 from bertsmith.search.rerank import Reranker
 from bertsmith.search.store import StoredPassage
 from bertsmith.settings import picked, taking
@@ -52,23 +50,19 @@ def mine(
     how = picked(MiningSettings, given, only=True)
     if index.about["model"] is None and how.mode == "vectors":
         raise BertsmithError(f"{index.path}: was built without vectors: mine by keywords")
-    teacher = None if how.teacher is None else _teacher(index, how.teacher)
-    for start in range(0, len(questions), PORTION):
-        some = questions[start : start + PORTION]
-        texts = list(dict.fromkeys(text for one in some for text in one.positives))
-        vectors = dict(zip(texts, index.embed_passages(texts), strict=True))
-        for number, one in enumerate(some, start + 1):
-            yield _row(index, one, how, vectors, teacher)
-            report(number, len(questions))
-
-
-def _teacher(index: Index, name: Any) -> Reranker:
-    teacher = index.reranker(name)
-    if teacher is None or teacher.pairs is None:
+    teacher = index.reranker(how.teacher)
+    if teacher is not None and teacher.pairs is None:
         raise BertsmithError(
-            f"{name}: a teacher is a reranker or a classifier of pairs; this model has no such head"
+            f"{how.teacher}: a teacher is a reranker or a classifier of pairs; this model has no"
+            " such head"
         )
-    return teacher
+    for start in range(0, len(questions), PORTION):
+        portion = questions[start : start + PORTION]
+        texts = list(dict.fromkeys(text for question in portion for text in question.positives))
+        vectors = dict(zip(texts, index.embed_passages(texts), strict=True))
+        for number, question in enumerate(portion, start + 1):
+            yield _row(index, question, how, vectors, teacher)
+            report(number, len(questions))
 
 
 def _row(
@@ -79,8 +73,9 @@ def _row(
     teacher: Reranker | None,
 ) -> dict[str, Any]:
     words, near = index.rankings(question.query)
-    chosen = {"keywords": words, "vectors": near}.get(how.mode)
-    ranking = fuse(words, near, index.weights, FUSION) if chosen is None else chosen
+    ranking = words if how.mode == "keywords" else near
+    if how.mode == "hybrid":
+        ranking = fuse(words, near, index.weights, FUSION)
     ids = [number for number, _ in ranking[how.skip : how.skip + how.depth]]
     limit, cosines = float("inf"), dict(near)
     if near and teacher is None:
@@ -93,44 +88,40 @@ def _row(
     row: dict[str, Any] = {"anchor": question.query, "positive": list(question.positives)}
     if teacher is None:
         return {**row, "negative": [*question.negatives, *kept]}
-    return {**row, **_taught(teacher, question, kept, how)}
+    return {**row, **_scored(teacher, question, kept, how)}
 
 
 def _different(
     passages: Iterable[StoredPassage], question: MiningQuestion, times: int, count: int
 ) -> Iterator[str]:
-    """Texts that repeat neither each other nor a positive; `times` × `count` at most.
-
-    A passage that contains a positive, such as a short answer, or is a part of one, repeats it.
-    """
+    """At most `times` × `count` texts, none of which contains another or a positive."""
     known = {_plain(text) for text in (*question.positives, *question.negatives)}
     left = times * count
-    for one in passages:
-        text, own = joined_text(one.title, one.heading, one.text), _plain(one.text)
+    for passage in passages:
+        own = _plain(passage.text)
         if left and own and not any(own in other or other in own for other in known):
             known.add(own)
             left -= 1
-            yield text
+            yield passage.content
 
 
 def _plain(text: str) -> str:
-    """The words of a text, by which texts are compared."""
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
-def _taught(
+def _scored(
     teacher: Reranker, question: MiningQuestion, texts: list[str], how: MiningSettings
 ) -> dict[str, Any]:
-    """The negatives that a teacher finds worse than the best positive, and its scores of all."""
+    """The negatives that a teacher scores below the best positive, and the scores of all texts."""
     near, far = list(question.positives), [*question.negatives, *texts]
     scores = teacher.scores(question.query, [*near, *far])
-    own, rest = scores[: len(near)], scores[len(near) :]
-    limit = max(own) - how.margin
-    kept = [(text, score) for text, score in zip(far, rest, strict=True) if score < limit]
+    best = scores[: len(near)]
+    pairs = zip(far, scores[len(near) :], strict=True)
+    kept = [(text, score) for text, score in pairs if score < max(best) - how.margin]
     kept = kept[: len(question.negatives) + how.negatives]
     return {
         "negative": [text for text, _ in kept],
-        "scores": [round(score, 6) for score in (*own, *(score for _, score in kept))],
+        "scores": [round(score, 6) for score in (*best, *(score for _, score in kept))],
     }
 
 
@@ -143,16 +134,16 @@ def judged_questions(
         by_name[document_name(*place)].append(number)
     questions = []
     for name in judged_queries(queries, judgements):
-        good = [by_name[one] for one, grade in judgements[name].items() if grade > 0]
-        good = [ids for ids in good if ids]
-        if not good:
+        relevant = [document for document, grade in judgements[name].items() if grade > 0]
+        documents = [by_name[document] for document in relevant if document in by_name]
+        if not documents:
             continue
         words, near = index.rankings(queries[name])
         ranks = {number: rank for rank, (number, _) in enumerate(near or words)}
-        best = [min(ids, key=lambda number: ranks.get(number, len(ranks))) for ids in good]
-        texts = [joined_text(one.title, one.heading, one.text) for one in index.passages(best)]
-        relevant = frozenset(number for ids in good for number in ids)
-        questions.append(MiningQuestion(queries[name], tuple(texts), (), relevant))
+        best = [min(ids, key=lambda number: ranks.get(number, len(ranks))) for ids in documents]
+        texts = tuple(passage.content for passage in index.passages(best))
+        passages = frozenset(chain.from_iterable(documents))
+        questions.append(MiningQuestion(queries[name], texts, (), passages))
     if not questions:
         raise BertsmithError("no relevant document of any query is in the index")
     return questions
@@ -161,12 +152,12 @@ def judged_questions(
 def read_questions(path: Path) -> list[MiningQuestion]:
     """Queries with their positives, from any file that has columns of both."""
     examples = read_data(path, TASK.name).examples
-    if not all(isinstance(one, Related) for one in examples):
+    if not all(isinstance(example, Related) for example in examples):
         raise BertsmithError(
             f"{path}: pairs with scores; mining needs queries with texts that answer them "
             f"(columns anchor and positive), or queries with {setting_name('judgements')}"
         )
     return [
-        MiningQuestion(one.anchor, one.positives, one.texts[1 + len(one.positives) :])
-        for one in examples
+        MiningQuestion(row.anchor, row.positives, row.texts[1 + len(row.positives) :])
+        for row in examples
     ]

@@ -1,7 +1,5 @@
 """The search page: a small read-only server for one machine."""
 
-from __future__ import annotations
-
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -9,7 +7,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from bertsmith.errors import BertsmithError
 from bertsmith.pages import page
-from bertsmith.search.hits import Hit
 from bertsmith.search.index import MODES, Index
 
 HOSTS = ("127.0.0.1", "localhost")  # accepted Host headers: protects against DNS rebinding
@@ -27,12 +24,12 @@ def server(index: Index, port: int = 0) -> ThreadingHTTPServer:
             if host not in HOSTS or len(self.path) > LONGEST:
                 self._send(403, "text/plain", b"this page is for this machine alone\n")
                 return
-            parts = urlsplit(self.path)
-            if parts.path == "/":
+            address = urlsplit(self.path)
+            if address.path == "/":
                 self._send(200, "text/html", search_page(index).encode())
-            elif parts.path == "/search":
-                status, content = answer(index, parts.query)
-                self._send(status, "application/json", json.dumps(content).encode())
+            elif address.path == "/search":
+                status, hits = answer(index, address.query)
+                self._send(status, "application/json", json.dumps(hits).encode())
             else:
                 self._send(404, "text/plain", b"there is no such page\n")
 
@@ -68,13 +65,12 @@ def answer(index: Index, query: str) -> tuple[int, dict[str, Any]]:
         )
     except BertsmithError as error:
         return 400, {"error": str(error)}
-    return 200, {"results": [_shown(hit) for hit in hits]}
-
-
-def _shown(hit: Hit) -> dict[str, Any]:
-    """A hit with the span of its text that the page shows."""
-    start, end = hit.excerpt(LONGEST_EXCERPT)
-    return {**hit.to_dict(), "excerpt": [start, end], "cut": start > hit.body_start}
+    results = []
+    for hit in hits:
+        start, end = hit.excerpt(LONGEST_EXCERPT)
+        shown = {"excerpt": [start, end], "cut": start > hit.body_start}
+        results.append({**hit.to_dict(), **shown})
+    return 200, {"results": results}
 
 
 def search_page(index: Index) -> str:

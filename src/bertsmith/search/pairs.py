@@ -1,11 +1,9 @@
 """Texts that belong together, from documents without labels: what `adapt` trains on."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import PurePath
 
 from bertsmith.examples.draw import bits
@@ -30,12 +28,7 @@ class Pair:
 
 
 def pairs_of(documents: Sequence[Sequence[StoredPassage]], seed: int = 0) -> list[list[Pair]]:
-    """The pairs of each document, whose passages are in order.
-
-    Titles and headings with the text below them, a sentence or an item of a list with the passage
-    that it was taken from, a sentence with the next passage, and links with what they lead to.
-    Nothing that makes up a query stays in the text that belongs to it.
-    """
+    """The pairs of each document, whose passages are in order; no text contains its query."""
     targets = {_page(passages[0].file): passages for passages in documents if passages}
     return [list(_pairs(passages, targets, seed)) for passages in documents]
 
@@ -43,48 +36,46 @@ def pairs_of(documents: Sequence[Sequence[StoredPassage]], seed: int = 0) -> lis
 def _pairs(
     passages: Sequence[StoredPassage], targets: Mapping[str, Sequence[StoredPassage]], seed: int
 ) -> Iterator[Pair]:
-    own = frozenset(one.id for one in passages)
-    made = [*_above(passages), *_inside(passages, seed), *_onwards(passages, seed)]
-    for kind, query, text in made:
-        query = " ".join(query.split())
-        if SHORTEST <= len(query) <= LONGEST and len(text) >= LEAST:
-            yield Pair(kind, query, text, own)
+    own = frozenset(passage.id for passage in passages)
+    pairs = chain(_above(passages), _inside(passages, seed), _onwards(passages, seed))
+    every = [Pair(kind, " ".join(query.split()), text, own) for kind, query, text in pairs]
     for query, other in _links(passages, targets):
-        text = _joined(other[0], other[0].text)
-        if SHORTEST <= len(query) <= LONGEST and len(text) >= LEAST:
-            yield Pair("link", query, text, own | {one.id for one in other})
+        ids = own.union(passage.id for passage in other)
+        every.append(Pair("link", query, _joined(other[0], other[0].text), ids))
+    for pair in every:
+        if SHORTEST <= len(pair.query) <= LONGEST and len(pair.text) >= LEAST:
+            yield pair
 
 
 def _above(passages: Sequence[StoredPassage]) -> Iterator[tuple[str, str, str]]:
     """Titles and headings, each with the first text below it."""
-    first = passages[0]
-    yield "title", first.title, _body(first)
+    yield "title", passages[0].title, _body(passages[0])
     seen = {""}
-    for one in passages:
-        heading = one.heading.rpartition(" > ")[2]
-        if heading not in seen and heading != one.title:
-            title = one.title if one.title not in one.heading else ""
-            yield "heading", f"{title} {heading}", _body(one)
+    for passage in passages:
+        heading = passage.heading.rpartition(" > ")[2]
+        if heading not in seen and heading != passage.title:
+            title = passage.title if passage.title not in passage.heading else ""
+            yield "heading", f"{title} {heading}", _body(passage)
         seen.add(heading)
 
 
 def _inside(passages: Sequence[StoredPassage], seed: int) -> Iterator[tuple[str, str, str]]:
     """A sentence of each passage, and an item of a list, with the rest of the passage."""
-    for one in passages:
-        body = _body(one)
-        items = [match[1] for match in ITEM.finditer(body)]
-        for kind, parts in (("item", items), ("sentence", _sentences(body))):
-            if len(parts) > 2:
-                part = _chosen(parts, seed, kind, one.id)
-                yield kind, part, _joined(one, body.replace(part, " "))
+    for passage in passages:
+        body = _body(passage)
+        for kind, texts in (("item", ITEM.findall(body)), ("sentence", _sentences(body))):
+            if len(texts) > 2:
+                text = _chosen(texts, seed, kind, passage.id)
+                yield kind, text, _joined(passage, body.replace(text, " "))
 
 
 def _onwards(passages: Sequence[StoredPassage], seed: int) -> Iterator[tuple[str, str, str]]:
     """A sentence of each passage with the next passage, without what the two share."""
-    for one, after in pairwise(passages):
-        parts = _sentences(one.text[: max(0, after.start - one.start)])
-        if parts:
-            yield "neighbour", _chosen(parts, seed, "neighbour", one.id), _joined(after, after.text)
+    for passage, after in pairwise(passages):
+        sentences = _sentences(passage.text[: max(0, after.start - passage.start)])
+        if sentences:
+            sentence = _chosen(sentences, seed, "neighbour", passage.id)
+            yield "neighbour", sentence, _joined(after, after.text)
 
 
 def _links(
@@ -92,8 +83,8 @@ def _links(
 ) -> Iterator[tuple[str, Sequence[StoredPassage]]]:
     """The words of links to other documents, with these documents; each document once."""
     seen = {_page(passages[0].file)}
-    for one in passages:
-        for match in LINK.finditer(one.text):
+    for passage in passages:
+        for match in LINK.finditer(passage.text):
             page = _page(match[1] or match[3])
             if page in targets and page not in seen:
                 seen.add(page)
@@ -110,10 +101,9 @@ def _body(passage: StoredPassage) -> str:
     text, above = passage.text.lstrip(), {passage.title, *passage.heading.split(" > ")}
     while text:
         line, _, rest = text.partition("\n")
-        if line.strip("#= \r\t") in above or not line.strip("#=-* \r\t"):
-            text = rest.lstrip()
-            continue
-        break
+        if line.strip("#= \r\t") not in above and line.strip("#=-* \r\t"):
+            break
+        text = rest.lstrip()
     # Some collections repeat the title as the first sentence.
     title = re.escape(" ".join(passage.title.split())).replace(r"\ ", r"\s+")
     return re.sub(rf"^{title}[\s.:]*", "", text, flags=re.IGNORECASE) if title else text
@@ -124,11 +114,10 @@ def _joined(passage: StoredPassage, text: str) -> str:
 
 
 def _sentences(text: str) -> list[str]:
-    """The sentences that could be a query."""
     places = [0, *(match.end() for match in SENTENCE.finditer(text)), len(text)]
-    parts: Iterable[str] = (text[start:end].strip() for start, end in pairwise(places))
-    return [part for part in parts if WHOLE <= len(part) <= LONGEST and " " in part]
+    sentences = (text[start:end].strip() for start, end in pairwise(places))
+    return [text for text in sentences if WHOLE <= len(text) <= LONGEST and " " in text]
 
 
-def _chosen(parts: Sequence[str], *keys: int | str) -> str:
-    return parts[int(bits(*keys) % len(parts))]
+def _chosen(texts: Sequence[str], *keys: int | str) -> str:
+    return texts[int(bits(*keys) % len(texts))]

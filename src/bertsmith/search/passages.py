@@ -1,7 +1,5 @@
 """Passages: a document cut at headings, paragraphs and sentences, with overlap."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -75,22 +73,20 @@ def joined_text(title: str, heading: str, text: str) -> str:
 
 
 def _sections(document: ParsedDocument) -> list[Section]:
-    """The parts between headings, each with the path of the headings above it; pages of a PDF.
-
-    A heading without a text of its own belongs to the next section, at the end to the last one.
-    """
+    """Pages of a PDF; else the parts between headings, of which those without a text are joined."""
     text = document.text
     if document.unit == "page" and document.lines:
         places = [place for place, _ in document.lines]
         return [Section(a, a, b) for a, b in pairwise([*places, len(text)])]
     sections: list[Section] = []
-    above: list[tuple[int, str]] = []
+    above: dict[int, str] = {}  # level → heading
     start, path = 0, ""
     ends = [*(place for place, *_ in document.headings), len(text)]
     for (place, level, heading), end in zip([(0, 0, ""), *document.headings], ends, strict=True):
         if level:
-            above = [*(one for one in above if one[0] < level), (level, heading)]
-            path = " > ".join(one[1] for one in above)[:MOST_HEADING]
+            above = {outer: name for outer, name in above.items() if outer < level}
+            above[level] = heading
+            path = " > ".join(above.values())[:MOST_HEADING]
         if not _is_bare(text[place:end], heading):
             body = place + len(text[place:end].partition("\n")[0]) if level else start
             sections.append(Section(start, body, end, path))
@@ -120,12 +116,9 @@ def _spans(text: str, section: Section, how: Chunking) -> Iterator[tuple[int, in
         yield units[begin][0], units[stop - 1][1]
         if stop >= len(units):
             return
-        begin_next = stop
-        while (
-            begin_next - 1 > begin and units[stop - 1][1] - units[begin_next - 1][0] <= how.overlap
-        ):
-            begin_next -= 1
-        begin = begin_next
+        first, begin = begin + 1, stop
+        while begin > first and units[stop - 1][1] - units[begin - 1][0] <= how.overlap:
+            begin -= 1
 
 
 def _fit_heading(text: str, units: list[tuple[int, int]], body: int, size: int) -> None:

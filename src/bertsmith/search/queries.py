@@ -23,10 +23,7 @@ ERF = [math.erf(x) for x in POINTS]
 
 
 class IndexModel:
-    """The model of the index at `path`, which is loaded when it is first needed.
-
-    Queries of the default model need no PyTorch, unless something else was asked for.
-    """
+    """The model of an index, loaded when it is first needed; often, queries need no PyTorch."""
 
     def __init__(
         self,
@@ -71,7 +68,7 @@ class IndexModel:
             raise another_model(self.path, stamp, name)
 
     def follow(self, stamp: Mapping[str, Any]) -> None:
-        """Let go of an encoder that the index was embedded without by another process."""
+        """Drop the encoder if another process has embedded the index with another one."""
         own = (stamp.get("hash"), stamp.get("long", "window"), stamp.get("width"))
         if self.encoder and (self.encoder.hash, self.encoder.long, self.encoder.width) != own:
             self.encoder = None
@@ -121,11 +118,11 @@ class QueryEncoder:
         for number in range(self.settings["num_hidden_layers"]):
             at = f"layers.{number}."
             x = x + self._attended(self._normed(x, at + "attn_norm") if number else x, at)
-            wide = self._linear(self._normed(x, at + "mlp_norm"), at + "mlp.Wi")
-            up, gate = np.split(wide, 2, axis=1)
-            bent = np.interp(up / math.sqrt(2), POINTS, ERF).astype(np.float32)
-            x = x + self._linear(up * (1 + bent) / 2 * gate, at + "mlp.Wo")
-        mean: Vectors = self._normed(x, "final_norm").mean(0)
+            projected = self._linear(self._normed(x, at + "mlp_norm"), at + "mlp.Wi")
+            up, gate = np.split(projected, 2, axis=1)
+            erf = np.interp(up / math.sqrt(2), POINTS, ERF).astype(np.float32)
+            x = x + self._linear(up * (1 + erf) / 2 * gate, at + "mlp.Wo")  # GeGLU
+        mean = self._normed(x, "final_norm").mean(0)
         return mean / np.maximum(np.linalg.norm(mean), np.float32(1e-12))
 
     def _attended(self, x: Vectors, at: str) -> Vectors:
@@ -147,17 +144,14 @@ class QueryEncoder:
         return self._linear(mixed.transpose(1, 0, 2).reshape(x.shape), at + "attn.Wo")
 
     def _linear(self, x: Vectors, name: str) -> Vectors:
-        result: Vectors = x @ self._weight(name).T
-        return result
+        return x @ self._weight(name).T
 
     def _normed(self, x: Vectors, name: str) -> Vectors:
         centred = x - x.mean(-1, keepdims=True)
         scale = np.sqrt((centred**2).mean(-1, keepdims=True) + np.float32(1e-5))
-        result: Vectors = centred / scale * self._weight(name)
-        return result
+        return centred / scale * self._weight(name)
 
     def _weight(self, name: str) -> Vectors:
         if name not in self.weights:
-            stored = self.file.get_tensor(f"{name}.weight")
-            self.weights[name] = stored.astype(np.float32)
+            self.weights[name] = self.file.get_tensor(f"{name}.weight").astype(np.float32)
         return self.weights[name]

@@ -1,7 +1,5 @@
 """Reranking and extractive answers from the best passages, with a second model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -53,19 +51,17 @@ class Reranker:
         query = query[:LONGEST_QUERY]
         if self.pairs is None:
             return self._late(query, texts)
-        scores: list[float] = self.pairs.steps(self.model, [query] * len(texts), texts)
-        return scores
+        return self.pairs.steps(self.model, [query] * len(texts), texts)
 
     def _late(self, query: str, texts: list[str]) -> list[float]:
         depth = [len(self.model.checkpoint.config.plan)]
-        states = [one.vectors[0] for one in hidden_states(self.model, [query, *texts], depth)]
-        units = [_units(one) for one in states]
-        asked = units[0]
-        if not len(asked):
+        states = (text.vectors[0] for text in hidden_states(self.model, [query, *texts], depth))
+        tokens, *passages = map(_units, states)
+        if not len(tokens):
             return [0.0] * len(texts)
         return [
-            min(1.0, float((asked @ one.T).max(1).mean())) if len(one) else -1.0  # rounded up
-            for one in units[1:]
+            min(1.0, float((tokens @ own.T).max(1).mean())) if len(own) else -1.0  # rounded up
+            for own in passages
         ]
 
 
@@ -122,15 +118,14 @@ def answers(
         return []
     ranked = find_answers(loaded, [question] * len(chosen), [hit.text for hit in chosen])
     candidates = []
-    for hit, one in zip(chosen, ranked, strict=True):
-        for start, end, logit in one.ranked[:1]:
-            # Scores are comparable between passages relative to "no answer".
-            score = 1 - one.no_answer
+    for hit, spans in zip(chosen, ranked, strict=True):
+        for start, end, logit in spans.ranked[:1]:
             line = hit.line + (hit.text.count("\n", 0, start) if hit.unit == "line" else 0)
             place = (hit.file, line, hit.unit, hit.start + start, hit.start + end, hit.passage)
-            extracted = FoundAnswer(hit.text[start:end], score, *place)
-            candidates.append((logit - one.nothing, extracted))
+            answer = FoundAnswer(hit.text[start:end], 1 - spans.no_answer, *place)
+            # Logits are comparable between passages relative to that of "no answer".
+            candidates.append((logit - spans.nothing, answer))
     best: dict[str, FoundAnswer] = {}
-    for _, extracted in sorted(candidates, key=lambda pair: -pair[0]):
-        best.setdefault(extracted.text.lower(), extracted)
+    for _, answer in sorted(candidates, key=lambda pair: -pair[0]):
+        best.setdefault(answer.text.lower(), answer)
     return list(best.values())[:top]

@@ -1,17 +1,16 @@
 """The files of folders to index: which are read, which are left out, which cannot be read."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import cause
+from bertsmith.files import cause, reading
 from bertsmith.ledger import Ledger
 from bertsmith.search.database import is_index
 
@@ -42,17 +41,14 @@ class SourceFile:
 
 def resolved_roots(folders: Sequence[str | Path]) -> list[Path]:
     """Return the full paths of folders and files to index; a missing one is an error."""
-    roots = []
+    roots: dict[Path, None] = {}
     for folder in folders:
         path = Path(folder).expanduser()
-        try:
-            exists = path.exists()
-        except OSError as error:  # a name that is too long
-            raise BertsmithError(f"{folder}: cannot be read ({cause(error)})") from None
-        if not exists or "\0" in str(folder):
-            raise BertsmithError(f"{folder}: no such file or folder")
-        roots.append(path.resolve())
-    return list(dict.fromkeys(roots))
+        with reading(folder):  # a name that is too long
+            if not path.exists() or "\0" in str(folder):
+                raise BertsmithError(f"{folder}: no such file or folder")
+        roots[path.resolve()] = None
+    return list(roots)
 
 
 def text_key(path: Path) -> str:
@@ -69,10 +65,9 @@ def under(key: str, root: Path | str) -> bool:
 def scan(
     roots: Sequence[Path], ledger: Ledger, patterns: Mapping[str, Mapping[str, list[str]]]
 ) -> tuple[list[SourceFile], dict[str, str]]:
-    """List every regular file of the roots once, in order, and count what is left out.
+    """List every regular file of the roots once, in order, and why others could not be read.
 
-    Also returns why folders and files could not be read. `patterns` has the patterns `exclude` and
-    `include` of each root, as .gitignore writes them.
+    `patterns` has the patterns `exclude` and `include` of each root, as .gitignore writes them.
     """
     files: dict[str, SourceFile] = {}
     unread: dict[str, str] = {}
@@ -98,8 +93,6 @@ def scan(
 def _walk(
     root: Path, own: Mapping[str, list[str]], ledger: Ledger, unread: dict[str, str]
 ) -> Iterator[Path]:
-    """Yield the files of a folder that no rule leaves out."""
-
     def unreadable(error: OSError) -> None:
         if error.errno not in GONE:
             key = text_key(Path(error.filename))
@@ -114,22 +107,21 @@ def _walk(
         if is_index(Path(folder)):
             folders.clear()
             continue
-        empty = empty and not names
         inherited = rules.pop(folder)
         if IGNORE in names:
             inherited = [*inherited, _ignore_file(Path(folder))]
         kept = []
-        for name in sorted([f"{one}{os.sep}" for one in folders]) + sorted(names):
+        for name in sorted(f"{name}{os.sep}" for name in folders) + sorted(names):
             path = f"{folder.rstrip(os.sep)}{os.sep}{name}"
             reason = left_out(path, [*inherited, *last])
             if reason is None and include and not name.endswith(os.sep):
                 if not include.match_file(_below(path, str(root))):
                     reason = "files that `include` does not name"
-            if reason is not None:
-                empty = False
-                ledger.note(f"{reason}, left out")
-            else:
+            if reason is None:
                 kept.append(name)
+            else:
+                ledger.note(f"{reason}, left out")
+        empty = empty and not names and len(kept) == len(folders)
         folders[:] = [name.rstrip(os.sep) for name in kept if name.endswith(os.sep)]
         rules |= {str(Path(folder, name)): inherited for name in folders}
         yield from (Path(folder, name) for name in kept if not name.endswith(os.sep))
@@ -161,23 +153,20 @@ def patterns(lines: Sequence[str]) -> GitIgnoreSpec:
 def _rules_above(root: Path) -> list[Rule]:
     """The rules of the .gitignore files above a folder of a git repository."""
     above = [root, *root.parents]
-    top = next((place for place, one in enumerate(above) if (one / ".git").exists()), 0)
-    files = [_ignore_file(one) for one in reversed(above[1 : top + 1]) if (one / IGNORE).is_file()]
-    ignored = left_out(f"{root}{os.sep}", files) is not None
-    return [] if ignored else files  # a folder that is named is read, though git ignores it
+    top = next((depth for depth, folder in enumerate(above) if (folder / ".git").exists()), 0)
+    folders = [folder for folder in reversed(above[1 : top + 1]) if (folder / IGNORE).is_file()]
+    rules = [_ignore_file(folder) for folder in folders]
+    ignored = left_out(f"{root}{os.sep}", rules) is not None
+    return [] if ignored else rules  # a folder that is named is read, though git ignores it
 
 
 def _ignore_file(folder: Path) -> Rule:
     """The rules of a .gitignore file; lines that git does not understand are skipped."""
-    valid = []
-    try:
+    valid, lines = [], list[str]()
+    with suppress(OSError):
         lines = (folder / IGNORE).read_text("utf-8", "replace").splitlines()
-    except OSError:
-        lines = []
     for line in lines:
-        try:
+        with suppress(BertsmithError):
             patterns([line])
             valid.append(line)
-        except BertsmithError:
-            pass
     return "files and folders of .gitignore", str(folder), patterns(valid)

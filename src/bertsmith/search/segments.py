@@ -1,7 +1,5 @@
 """Segments: immutable files of vectors, named by their SHA-256 sums."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from collections.abc import Sequence
@@ -67,9 +65,10 @@ def stored(vectors: Matrix, dtype: str) -> Matrix:
 def unit_vectors(matrix: Matrix) -> Matrix:
     """Return stored vectors as float32 vectors of length 1 (empty texts: 0)."""
     vectors = np.asarray(matrix, dtype=np.float32)
-    if matrix.dtype != np.int8:
-        return vectors
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+    if matrix.dtype == np.int8:
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors /= np.maximum(lengths, np.float32(1e-12))
+    return vectors
 
 
 def open_segment(folder: Path, segment: Segment, verify: bool = False) -> Matrix:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, NamedTuple
 
 from bertsmith.errors import BertsmithError
@@ -28,14 +29,15 @@ from bertsmith.search.database import (
     damage_named,
     damaged,
     identity,
+    is_index,
     pointed,
-    remove_folder,
 )
+from bertsmith.search.formats import ParsedDocument
 from bertsmith.search.keywords import TOKENIZER, distinct_words, spaced
+from bertsmith.search.passages import Passage, joined_text
 from bertsmith.search.segments import Segment
 
 MOST_SEEN = 500_000  # words in memory
-QUOTED = TOKENIZER.replace("'", "''")
 SCHEMA = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE files (
@@ -55,16 +57,17 @@ CREATE TABLE segments (
 );
 CREATE TABLE vectors (passage INTEGER PRIMARY KEY, segment INTEGER NOT NULL, row INTEGER NOT NULL);
 CREATE TABLE vocabulary (word TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE VIRTUAL TABLE words USING fts5(title, text, content='', tokenize='{QUOTED}');
+CREATE VIRTUAL TABLE words USING fts5(title, text, content='', tokenize='{TOKENIZER}');
 CREATE VIRTUAL TABLE frequency USING fts5vocab(words, row);
 """
 # Vectors of passages that are not stored yet: those of a large file that is being read.
-PENDING = "CREATE TABLE IF NOT EXISTS pending"
-PENDING += " (key BLOB PRIMARY KEY, segment INTEGER NOT NULL, row INTEGER NOT NULL)"
+PENDING = """CREATE TABLE IF NOT EXISTS pending (
+    key BLOB PRIMARY KEY, segment INTEGER NOT NULL, row INTEGER NOT NULL
+)"""
 COLUMNS = "document, title, heading, line, unit, first, last, text"
-SUMMED: tuple[str, ...] = ("files", "passages", "segments", "vectors", "vocabulary")
-SUMMED += ("words_data", "words_idx", "words_docsize", "words_config")  # of FTS5
-SUMMED += ("(SELECT name, sql FROM sqlite_master WHERE name IN ('words', 'frequency'))",)
+SUMMED = ["meta", "files", "passages", "segments", "vectors", "vocabulary"]
+SUMMED += ["words_data", "words_idx", "words_docsize", "words_config"]  # of FTS5
+SUMMED += ["(SELECT name, sql FROM sqlite_master WHERE name IN ('words', 'frequency'))"]
 UNCOUNTED = ("sum", "checked")  # settings that may change without a new generation
 
 
@@ -84,6 +87,11 @@ class StoredPassage:
     start: int
     end: int
     text: str
+
+    @property
+    def content(self) -> str:
+        """The text that is embedded: title, headings and text."""
+        return joined_text(self.title, self.heading, self.text)
 
 
 class StoredFile(NamedTuple):
@@ -110,8 +118,6 @@ class Store:
         self._seen: set[str] = set()  # words that are in the vocabulary
         self._identity = identity(folder / DATABASE)
         self._changes = 0  # rows that this connection had changed when the transaction began
-
-    # -------------------------------------------------------------- opening
 
     @classmethod
     def create(cls, root: Path, meta: dict[str, Any]) -> Store:
@@ -160,17 +166,15 @@ class Store:
 
     def switch(self) -> None:
         """Make this store the current one, and remove the previous one."""
-        former = self.root / str(pointed(self.root)) if (self.root / POINTER).exists() else None
+        former = self.root / pointed(self.root) if is_index(self.root) else self.folder
         write_json(self.root / POINTER, {"format": FORMAT, "current": self.folder.name})
         sync(self.root)
-        if former is not None and former != self.folder:
-            remove_folder(former)
+        if former != self.folder:
+            rmtree(former, ignore_errors=True)  # files in use elsewhere may stay
 
     def close(self) -> None:
         """Close the database."""
         self.database.close()
-
-    # -------------------------------------------------------------- integrity
 
     def outdated(self) -> bool:
         """Whether the file of the database was replaced, or changed where SQLite cannot notice."""
@@ -211,15 +215,12 @@ class Store:
                 self.rollback()
 
     def _sum(self) -> str:
-        """Return a checksum of all rows, read through SQLite (see `identity`)."""
         total = hashlib.blake2b(digest_size=16)
-        for table in ("meta", *SUMMED):
+        for table in SUMMED:
             for row in self.database.execute(f"SELECT * FROM {table}"):
                 if table != "meta" or row[0] not in UNCOUNTED:
                     total.update(marshal.dumps(row, 2))
         return total.hexdigest()
-
-    # -------------------------------------------------------------- meta
 
     def meta(self) -> dict[str, Any]:
         """The stored settings: model, dimension, chunking, roots, ..."""
@@ -264,16 +265,15 @@ class Store:
         with suppress(sqlite3.Error):
             self.database.execute("ROLLBACK")
 
-    # -------------------------------------------------------------- writing
-
     def add_file(self, path: str, kind: str, size: int, modified: int, sha256: str) -> int:
         """Add a file without passages; its path must not exist yet."""
-        row = self.database.execute(
-            "INSERT INTO files (path, kind, size, modified, sha256) VALUES (?, ?, ?, ?, ?)",
-            (path, kind, size, modified, sha256),
-        )
-        assert row.lastrowid is not None
-        return row.lastrowid
+        sql = "INSERT INTO files (path, kind, size, modified, sha256) VALUES (?, ?, ?, ?, ?)"
+        return self._insert(sql, (path, kind, size, modified, sha256))
+
+    def _insert(self, sql: str, values: Sequence[Any]) -> int:
+        number = self.database.execute(sql, values).lastrowid
+        assert number is not None
+        return number
 
     def remove_file(self, file: int) -> None:
         """Remove a file with its passages."""
@@ -285,46 +285,39 @@ class Store:
                 "INSERT INTO words (words, rowid, title, text) VALUES ('delete', ?, ?, ?)",
                 (number, *_indexed(title, heading, text)),
             )
-        self.database.execute(
-            "DELETE FROM vectors WHERE passage IN (SELECT id FROM passages WHERE file = ?)", (file,)
-        )
+        own = "SELECT id FROM passages WHERE file = ?"
+        self.database.execute(f"DELETE FROM vectors WHERE passage IN ({own})", (file,))
         self.database.execute("DELETE FROM passages WHERE file = ?", (file,))
         self.database.execute("DELETE FROM files WHERE id = ?", (file,))
 
-    def add_passage(self, file: int, values: Sequence[Any], key: bytes) -> int:
-        """Add a passage: document, title, heading, line, unit, start, end, text."""
-        _, title, heading, *_, text = values
-        row = self.database.execute(
-            f"INSERT INTO passages (file, {COLUMNS}, key, sum) VALUES (?{', ?' * 10})",
-            (file, *values, key, checksum(values)),
-        )
-        number = row.lastrowid
-        assert number is not None
+    def add_passage(self, file: int, document: ParsedDocument, passage: Passage, key: bytes) -> int:
+        """Add a passage of a file and return its id; `key` identifies the text to embed."""
+        title, heading, text = document.title, passage.heading, passage.text
+        values = [document.id, title, heading, passage.line, document.unit]
+        values += [passage.start, passage.end, text]
+        sql = f"INSERT INTO passages (file, {COLUMNS}, key, sum) VALUES (?{', ?' * 10})"
+        number = self._insert(sql, (file, *values, key, checksum(values)))
         self.database.execute(
             "INSERT INTO words (rowid, title, text) VALUES (?, ?, ?)",
             (number, *_indexed(title, heading, text)),
         )
         new = distinct_words(f"{title} {heading} {text}") - self._seen
-        self.database.executemany(
-            "INSERT OR IGNORE INTO vocabulary VALUES (?)", [(word,) for word in new]
-        )
+        rows = [(word,) for word in new]
+        self.database.executemany("INSERT OR IGNORE INTO vocabulary VALUES (?)", rows)
         if len(self._seen) > MOST_SEEN:
             self._seen.clear()
         self._seen |= new
         return number
 
-    def rolled_back(self) -> None:
-        """Forget which words are known, since some were added by the changes rolled back."""
+    def roll_back_to(self, savepoint: str) -> None:
+        """Roll back to a savepoint, and forget which words the vocabulary has."""
+        self.database.execute(f"ROLLBACK TO {savepoint}")
         self._seen.clear()
 
     def add_segment(self, segment: Segment) -> int:
         """Add a segment whose file is on the disk; equal content is stored once."""
-        _, *values = astuple(segment)
-        self.database.execute(
-            "INSERT OR IGNORE INTO segments (name, sha256, rows, dimension, dtype)"
-            " VALUES (?, ?, ?, ?, ?)",
-            values,
-        )
+        sql = "INSERT OR IGNORE INTO segments (name, sha256, rows, dimension, dtype)"
+        self.database.execute(f"{sql} VALUES (?, ?, ?, ?, ?)", astuple(segment)[1:])
         row = self.database.execute("SELECT id FROM segments WHERE name = ?", (segment.name,))
         return int(row.fetchone()[0])
 
@@ -355,8 +348,6 @@ class Store:
         ).fetchone()
         return row and (int(row[0]), int(row[1]))
 
-    # -------------------------------------------------------------- reading
-
     def segments(self) -> list[Segment]:
         """All segments."""
         rows = self.database.execute(
@@ -375,7 +366,6 @@ class Store:
 
     def count(self, table: str = "passages") -> int:
         """The number of passages, files or vectors."""
-        assert table in ("passages", "files", "vectors", "segments")
         return int(self.database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
     def neighbours(self, passage: int) -> list[int]:
@@ -394,14 +384,14 @@ class Store:
             f"SELECT p.id, p.sum, f.path, f.kind, f.modified, {COLUMNS}"
             f" FROM passages p JOIN files f ON f.id = p.file WHERE p.id IN ({listed})"
         )
-        by_id: dict[int, StoredPassage] = {}
-        for number, total, path, kind, modified, *values in rows:
+        path, by_id = self.folder / DATABASE, dict[int, StoredPassage]()
+        for number, total, file, kind, modified, *values in rows:
             if checksum(values) != total:
-                raise damaged(self.folder / DATABASE, f"passage {number} is not what was written")
-            by_id[number] = StoredPassage(number, path, kind, modified, *values)
-        missing = [number for number in ids if number not in by_id]
-        if missing:
-            raise damaged(self.folder / DATABASE, f"passage {missing[0]} is missing")
+                raise damaged(path, f"passage {number} is not what was written")
+            by_id[number] = StoredPassage(number, file, kind, modified, *values)
+        for number in ids:
+            if number not in by_id:
+                raise damaged(path, f"passage {number} is missing")
         return [by_id[number] for number in ids]
 
 

@@ -1,7 +1,5 @@
 """Updates of an index: new and changed files are read, split, embedded and committed."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import digest, open_bytes, reading
+from bertsmith.files import PACKED, digest, open_bytes, reading
 from bertsmith.ledger import Ledger
-from bertsmith.search.documents import BINARY, MINIFIED, kind_of, packed, read_documents
+from bertsmith.search.documents import BINARY, MINIFIED, kind_of, read_documents
 from bertsmith.search.embedding import PassageEmbedder
 from bertsmith.search.encoder import TextEncoder
 from bertsmith.search.encodings import is_text
@@ -74,8 +72,6 @@ class Updater:
         self.update.embedded = self.vectors.embedded
         self.report(done, total, self.update)
 
-    # -------------------------------------------------------------- folders
-
     def folders(
         self,
         roots: Sequence[Path],
@@ -86,16 +82,17 @@ class Updater:
 
         Files of `missing` folders, and of those that cannot be read, stay in the index.
         """
-        checked, now = int(self.store.meta().get("checked", 0)), time.time_ns()
+        meta, now = self.store.meta(), time.time_ns()
         with self._running():
             former = self._former_files()
-            self._remember(roots, patterns)  # now, so that a killed run can be resumed
+            with self.store.transaction():  # now, so that a killed run can be resumed
+                folders = list(dict.fromkeys([*meta.get("roots", []), *map(str, roots)]))
+                self._set_meta(roots=folders, patterns={**meta.get("patterns", {}), **patterns})
             files, unread = scan(roots, self.ledger, patterns)
             unread |= {text_key(path): "no such file or folder" for path in missing}
             self._report_unread(unread, list(former))
-            work = [
-                file for file in files if not _same(file, former.get(file.key), checked - FRESH)
-            ]
+            fresh = int(meta.get("checked", 0)) - FRESH
+            work = [file for file in files if not _same(file, former.get(file.key), fresh)]
             self.update.unchanged = len(files) - len(work)
             self.vectors.begin(sum(map(_weight, work)))
             with self._portions() as end_of_file:
@@ -136,47 +133,41 @@ class Updater:
             if kept or "cannot be read" in reason:
                 self.update.problems.append({"file": path, "reason": reason})
 
-    def _remember(
-        self, roots: Sequence[Path], patterns: Mapping[str, Mapping[str, list[str]]]
-    ) -> None:
-        meta = self.store.meta()
-        listed = list(dict.fromkeys([*meta.get("roots", []), *map(str, roots)]))
-        with self.store.transaction():
-            self._set_meta(roots=listed, patterns={**meta.get("patterns", {}), **patterns})
-
     def _set_meta(self, **values: object) -> None:
         """Store settings that changed; others would count as a change of the index."""
         meta = self.store.meta()
-        self.store.set_meta(**{key: one for key, one in values.items() if meta.get(key) != one})
+        changed = {key: value for key, value in values.items() if meta.get(key) != value}
+        self.store.set_meta(**changed)
 
     def _report_copies(self, roots: Sequence[Path]) -> None:
         """Report folders that are gone and whose files are also in the folders just read."""
-        listed = map(Path, self.store.meta().get("roots", []))
-        for gone in [path for path in listed if path not in roots and not path.exists()]:
+        stored = map(Path, self.store.meta().get("roots", []))
+        for gone in [path for path in stored if path not in roots and not path.exists()]:
             files = self.store.files()
             sums = {file.sha256 for file in files if under(file.path, gone)}
             for root in roots:
                 copies = sum(file.sha256 in sums and under(file.path, root) for file in files)
                 if copies:
+                    command = f"bertsmith index --out {self.store.root} --move {gone} {root}"
                     reason = f"no longer exists, and {root} holds copies (files: {copies:,}); if it"
-                    reason += f" was moved: bertsmith index --out {self.store.root} --move {gone}"
-                    reason += f" {root}"
+                    reason += f" was moved: {command}"
                     self.update.problems.append({"file": str(gone), "reason": reason})
 
     def _one_file(self, file: SourceFile, former: StoredFile | None, end: int) -> None:
         """Read a file again; if that fails, keep its old passages."""
         execute = self.store.database.execute
         try:
-            if kind_of(file.path) in ("text", "code") and not _holds_text(file.path):
-                raise BertsmithError(BINARY)
             with reading(file.path):
+                if kind_of(file.path) in ("text", "code"):
+                    with open_bytes(file.path) as (stream, _):
+                        if not is_text(stream.read(8192)):
+                            raise BertsmithError(BINARY)
                 sha256 = digest(file.path)
-            added = self.store.file(file.key) if former is None else None
-            if added is not None and added.kind == ADDED:
+            if former is None and self.store.file(file.key):
                 raise BertsmithError("a document of this id was added from Python")
             if former and former.sha256 == sha256:
-                seen = (file.size, file.modified, former.id)
-                execute("UPDATE files SET size = ?, modified = ? WHERE id = ?", seen)
+                state = (file.size, file.modified, former.id)
+                execute("UPDATE files SET size = ?, modified = ? WHERE id = ?", state)
                 self.update.unchanged += 1
                 return
             self._embed_ahead(file, end)
@@ -184,15 +175,21 @@ class Updater:
             with self._savepoint():
                 number = self._store(former, values, read_documents(file.path, self.ledger), end)
                 with reading(file.path):
-                    state = file.path.stat()
-                if (state.st_size, state.st_mtime_ns) != (file.size, file.modified):
+                    now = file.path.stat()
+                if (now.st_size, now.st_mtime_ns) != (file.size, file.modified):
                     execute("UPDATE files SET modified = -1 WHERE id = ?", (number,))
         except BertsmithError as error:
             if former and MINIFIED in str(error):  # written by an earlier version
                 self.store.remove_file(former.id)
                 self.update.removed += 1
                 former = None
-            self._report_problem(file, error, former is not None)
+            what = next((what for why, what in LEFT_OUT.items() if why in error.message), None)
+            if what is not None:
+                self.ledger.note(f"{what}, left out")
+            if what is None or former:
+                reason = error.for_everyone().removeprefix(f"{file.path}: ")
+                reason += "; its former content is kept" if former else ""
+                self.update.problems.append({"file": file.key, "reason": reason})
 
     @contextmanager
     def _savepoint(self) -> Iterator[None]:
@@ -203,26 +200,12 @@ class Updater:
         try:
             yield
         except BaseException:
-            self.store.database.execute("ROLLBACK TO one_file")
-            self.store.rolled_back()
+            self.store.roll_back_to("one_file")
             del self.vectors.passages[waiting:]
             self.update.added, self.update.changed, self.update.passages, self.written = counts
             raise
         finally:
             self.store.database.execute("RELEASE one_file")
-
-    def _report_problem(self, file: SourceFile, error: BertsmithError, kept: bool) -> None:
-        for reason, what in LEFT_OUT.items():
-            if reason in error.message:
-                self.ledger.note(f"{what}, left out")
-                if not kept:
-                    return
-        reason = error.for_everyone().removeprefix(f"{file.path}: ")
-        if kept:
-            reason += "; its former content is kept"
-        self.update.problems.append({"file": file.key, "reason": reason})
-
-    # -------------------------------------------------------------- documents from Python
 
     def documents(
         self, documents: Iterable[tuple[str, ParsedDocument]], finish: bool = True
@@ -254,8 +237,6 @@ class Updater:
                 self.update.removed += 1
         return self.update
 
-    # -------------------------------------------------------------- passages
-
     def _store(
         self,
         former: StoredFile | None,
@@ -268,23 +249,12 @@ class Updater:
             renamed = "UPDATE files SET path = path || char(0) WHERE id = ?"
             self.store.database.execute(renamed, (former.id,))
         file = self.store.add_file(*values)
-        for document in documents:
-            for passage in cut(document, self.chunking):
-                text, key = _content(document, passage)
-                cells = (
-                    document.id,
-                    document.title,
-                    passage.heading,
-                    passage.line,
-                    document.unit,
-                    passage.start,
-                    passage.end,
-                    passage.text,
-                )
-                self.vectors.add(self.store.add_passage(file, cells, key), key, text)
-                self.vectors.advance(len(passage.text), end)
-                self.update.passages += 1
-                self.written += 1
+        for document, passage, text, key in self._passages(documents):
+            number = self.store.add_passage(file, document, passage, key)
+            self.vectors.add(number, key, text)
+            self.vectors.advance(len(passage.text), end)
+            self.update.passages += 1
+            self.written += 1
         if former is None:
             self.update.added += 1
         else:
@@ -301,17 +271,23 @@ class Updater:
         if self.encoder is None or _weight(file) < LARGE:
             return
         self._commit()  # what came before
-        for document in read_documents(file.path, Ledger()):
-            for passage in cut(document, self.chunking):
-                text, key = _content(document, passage)
-                self.vectors.advance(len(passage.text), end)
-                if self.store.vector_of(key) is None:
-                    self.vectors.want(key, text)
-                if self._late() or len(self.vectors.keys) >= COMMIT_PASSAGES:
-                    self._commit(ahead=True)
+        for _, passage, text, key in self._passages(read_documents(file.path, Ledger())):
+            self.vectors.advance(len(passage.text), end)
+            if self.store.vector_of(key) is None:
+                self.vectors.want(key, text)
+            if self._late() or len(self.vectors.keys) >= COMMIT_PASSAGES:
+                self._commit(ahead=True)
         self._commit(ahead=True)
 
-    # -------------------------------------------------------------- transactions
+    def _passages(
+        self, documents: Iterable[ParsedDocument]
+    ) -> Iterator[tuple[ParsedDocument, Passage, str, bytes]]:
+        """Passages with the text that is embedded and its key: equal texts share a vector."""
+        for document in documents:
+            for passage in cut(document, self.chunking):
+                text = joined_text(document.title, passage.heading, passage.text)
+                key = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
+                yield document, passage, text, key
 
     @contextmanager
     def _running(self, finish: bool = True) -> Iterator[None]:
@@ -343,22 +319,15 @@ class Updater:
         return time.monotonic() - self.committed > COMMIT_SECONDS
 
     def _commit(self, ahead: bool = False) -> None:
-        """Commit all that was done, and begin the next transaction."""
         self.vectors.flush(ahead)
         self.store.commit()
         self.written, self.committed = 0, time.monotonic()
         self.store.begin()
 
 
-def _content(document: ParsedDocument, passage: Passage) -> tuple[str, bytes]:
-    """Return the text of a passage that is embedded, and its key: equal texts share a vector."""
-    text = joined_text(document.title, passage.heading, passage.text)
-    return text, hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
-
-
 def _weight(file: SourceFile) -> int:
     """The bytes of text of a file, roughly."""
-    return file.size * (PACKING if packed(file.path) else 1)
+    return file.size * (PACKING if file.path.suffix in PACKED else 1)
 
 
 def _same(file: SourceFile, former: StoredFile | None, fresh: int) -> bool:
@@ -368,8 +337,3 @@ def _same(file: SourceFile, former: StoredFile | None, fresh: int) -> bool:
         and (former.size, former.modified) == (file.size, file.modified)
         and file.modified < fresh
     )
-
-
-def _holds_text(path: Path) -> bool:
-    with reading(path), open_bytes(path) as (stream, _):
-        return is_text(stream.read(8192))

@@ -1,7 +1,5 @@
 """Vector search: exact matrix multiplication, or an HNSW graph."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -23,9 +21,8 @@ NEIGHBOURS, BREADTH = 32, 128  # of a node of the graph; how many are looked at
 class VectorTable:
     """All vectors of an index at one state, and the passages that they belong to."""
 
-    def __init__(self, store: Store, graph_from: int = GRAPH_FROM) -> None:
-        self.generation = store.generation()
-        self.folder = store.folder
+    def __init__(self, store: Store) -> None:
+        self.generation, self.folder = store.generation(), store.folder
         self.segments = store.segments()
         self.blocks: list[tuple[Matrix, Ids, Ids]] = []  # vectors, rows in use, their passages
         rows = store.database.execute("SELECT segment, row, passage FROM vectors").fetchall()
@@ -38,14 +35,12 @@ class VectorTable:
             low, high = np.searchsorted(table[:, 0], [segment.id, segment.id + 1])
             if low == high:
                 continue
-            mine = table[low:high]
+            _, own_rows, passages = table[low:high].T
             matrix = open_segment(store.folder, segment)
-            if mine[0, 1] < 0 or mine[-1, 1] >= len(matrix):
+            if own_rows[0] < 0 or own_rows[-1] >= len(matrix):
                 raise DamagedSegmentError(segment, f"{store.folder / segment.name}: is too short")
-            self.blocks.append((matrix, mine[:, 1], mine[:, 2]))
-        ids = [passages for _, _, passages in self.blocks]
-        self.ids: Ids = np.concatenate(ids) if ids else np.zeros(0, np.int64)
-        self.graph_from = graph_from
+            self.blocks.append((matrix, own_rows, passages))
+        self.ids: Ids = np.concatenate([np.zeros(0, np.int64), *(ids for *_, ids in self.blocks)])
         self._graph: Any = None
 
     def __len__(self) -> int:
@@ -58,16 +53,14 @@ class VectorTable:
 
     def scores(self, query: Matrix) -> Matrix:
         """The cosine of a query with every passage, in the order of `ids`."""
-        scores = np.zeros(len(self.ids), np.float32)
-        place = 0
-        for matrix, rows, ids in self.blocks:
-            every = np.empty(len(matrix), np.float32)
+        scores = [np.zeros(0, np.float32)]
+        for matrix, rows, _ in self.blocks:
+            cosines = np.empty(len(matrix), np.float32)
             step = max(1, BLOCK_BYTES // (4 * matrix.shape[1]))
             for start in range(0, len(matrix), step):
-                every[start : start + step] = unit_vectors(matrix[start : start + step]) @ query
-            scores[place : place + len(ids)] = every[rows]
-            place += len(ids)
-        return scores
+                cosines[start : start + step] = unit_vectors(matrix[start : start + step]) @ query
+            scores.append(cosines[rows])
+        return np.concatenate(scores)
 
     def rows(self, places: Ids) -> Matrix:
         """Return the vectors at some positions of `ids`, as float32 (N, D)."""
@@ -75,8 +68,7 @@ class VectorTable:
         start = 0
         for matrix, rows, ids in self.blocks:
             inside = np.flatnonzero((places >= start) & (places < start + len(ids)))
-            chosen = places[inside] - start
-            vectors[inside] = unit_vectors(matrix[rows[chosen]])
+            vectors[inside] = unit_vectors(matrix[rows[places[inside] - start]])
             start += len(ids)
         return vectors
 
@@ -86,7 +78,7 @@ class VectorTable:
         """The passages nearest to a query with their cosines; ties by the smaller id."""
         if not len(self.ids) or (allowed is not None and not len(allowed)):
             return []
-        if allowed is None and len(self.ids) >= self.graph_from:
+        if allowed is None and len(self.ids) >= GRAPH_FROM:
             if (near := self._from_graph(query, top)) is not None:
                 return near
         scores, ids = self.scores(query), self.ids
@@ -96,16 +88,11 @@ class VectorTable:
         if allowed is not None:
             chosen = np.isin(ids, allowed)
             scores, ids = scores[chosen], ids[chosen]
-        most = min(top, len(ids))
-        if most < len(ids):
-            limit = np.partition(scores, len(ids) - most)[len(ids) - most]
-            kept = np.flatnonzero(scores >= limit)
-        else:
-            kept = np.arange(len(ids))
-        order = kept[np.lexsort((ids[kept], -scores[kept]))][:most]
-        return [(int(ids[place]), float(scores[place])) for place in order]
-
-    # -------------------------------------------------------------- a graph of neighbours
+        kept = np.arange(len(ids))
+        if top < len(ids):
+            kept = np.flatnonzero(scores >= np.partition(scores, -top)[-top])
+        order = kept[np.lexsort((ids[kept], -scores[kept]))][:top]
+        return list(zip(ids[order].tolist(), scores[order].tolist(), strict=True))
 
     def _from_graph(self, query: Matrix, top: int) -> list[tuple[int, float]] | None:
         """Return the nearest passages by the graph; None if faiss is not installed."""
@@ -117,10 +104,9 @@ class VectorTable:
             self._graph = self._stored_graph(faiss) or self._new_graph(faiss)
         scores, rows = self._graph.search(query[None], top)
         pairs = zip(rows[0].tolist(), scores[0].tolist(), strict=True)
-        return [(int(self.ids[row]), float(score)) for row, score in pairs if row >= 0]
+        return [(int(self.ids[row]), score) for row, score in pairs if row >= 0]
 
     def _stored_graph(self, faiss: Any) -> Any:
-        """Return the cached graph of this state, if it is intact."""
         path = self.folder / "neighbours.faiss"
         try:
             about = read_json(path.with_suffix(".faiss.sum"), limit=1 << 16)
@@ -132,7 +118,6 @@ class VectorTable:
         return graph if graph.ntotal == len(self.ids) else None
 
     def _new_graph(self, faiss: Any) -> Any:
-        """Build the graph, and cache it if the folder is writable."""
         graph = faiss.IndexHNSWFlat(self.dimension, NEIGHBOURS, faiss.METRIC_INNER_PRODUCT)
         graph.hnsw.efSearch = BREADTH
         for matrix, rows, _ in self.blocks:

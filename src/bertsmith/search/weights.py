@@ -1,7 +1,5 @@
 """Weights of keywords and vectors in hybrid search, learned from judged queries."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -20,7 +18,7 @@ from bertsmith.tasks.task import weighted_mean
 
 Pair = tuple[float, float]
 STEPS = [round(number / 10, 1) for number in range(11)]
-GRID: list[Pair] = [(1.0, one) for one in STEPS] + [(one, 1.0) for one in reversed(STEPS[:-1])]
+GRID = [(1.0, step) for step in STEPS] + [(step, 1.0) for step in reversed(STEPS[:-1])]
 FOLDS = 5
 FEWEST = 20  # judged queries
 
@@ -61,21 +59,21 @@ def learn_weights(
     The gain over the weights in use is cross-validated: queries are never scored with weights that
     were chosen on them. Unless its interval is above 0, the index is not changed.
     """
-    asked = judged_queries(queries, judgements)
-    if len(asked) < FEWEST:
+    judged = judged_queries(queries, judgements)
+    if len(judged) < FEWEST:
         raise BertsmithError(
-            f"weights are learned from {FEWEST} judged queries or more; there are {len(asked)}"
+            f"weights are learned from {FEWEST} judged queries or more; there are {len(judged)}"
         )
     former = index.weights
     grid = [former, *(pair for pair in GRID if pair != former)]  # of equals, the first is kept
     names = {number: document_name(*place) for number, place in index.places().items()}
-    scores = np.empty((len(asked), len(grid)))
-    for row, name in enumerate(asked):
-        words, near = index.rankings(queries[name])
+    scores = np.empty((len(judged), len(grid)))
+    for row, name in enumerate(judged):
+        rankings = index.rankings(queries[name])
         for column, pair in enumerate(grid):
-            documents = _documents(fuse(words, near, pair, FUSION), names)
+            documents = _documents(fuse(*rankings, pair, FUSION), names)
             scores[row, column] = ndcg(ordered(documents), judgements[name])
-        report(row + 1, len(asked))
+        report(row + 1, len(judged))
     result = _compared(grid, scores, draws)
     if result.gained:
         index.keep_weights(result.weights)
@@ -83,7 +81,7 @@ def learn_weights(
 
 
 def _documents(ranking: Ranking, names: Mapping[int, str]) -> dict[str, float]:
-    """The scores of the best documents: those of their best passages."""
+    """The best documents with the scores of their best passages."""
     best: dict[str, float] = {}
     for passage, score in ranking:
         best.setdefault(names[passage], score)
@@ -99,8 +97,8 @@ def _compared(grid: list[Pair], scores: Any, draws: int) -> LearnedWeights:
     for fold in range(FOLDS):
         own = folds == fold
         held_out[own] = scores[own, scores[~own].mean(0).argmax()]
-    first, second = (partial(weighted_mean, one) for one in (scores[:, 0], held_out))
-    gain = resample_pair(first, second, len(scores), draws=draws)
+    means = partial(weighted_mean, scores[:, 0]), partial(weighted_mean, held_out)
+    gain = resample_pair(*means, len(scores), draws=draws)
     return LearnedWeights(
         weights=grid[int(scores.mean(0).argmax())],
         former=grid[0],
