@@ -22,7 +22,7 @@ from bertsmith.serve.gate import State
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Launcher, Models, Shares
 from bertsmith.serve.run import config, listen
-from bertsmith.serve.search import Readers, SearchIndex
+from bertsmith.serve.search import Readers
 from bertsmith.serve.service import ModelService
 from tasks.words import tokenizer
 
@@ -48,7 +48,7 @@ def create_app(
     models: Mapping[str, Bert],
     settings: ServingSettings | None = None,
     *,
-    index: SearchIndex | None = None,
+    index: Any = None,
     state: State | None = None,
     originals: Mapping[str, Bert] | None = None,
     aliases: Mapping[str, Shares] | None = None,

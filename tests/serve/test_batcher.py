@@ -14,7 +14,7 @@ from bertsmith.batch import Batch as TokenBatch
 from bertsmith.infer.run import InferencePass
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Model
-from bertsmith.serve.batcher import Batcher, NotFinite, once
+from bertsmith.serve.batcher import Batcher, once
 from bertsmith.serve.errors import Overloaded, ServeError
 from bertsmith.tasks.embedding import embed
 from serve.live import in_event_loop
@@ -232,7 +232,7 @@ async def test_only_the_guilty_request_fails(
         results = await asyncio.gather(*(one.future for one in jobs), return_exceptions=True)
         wrong = [n for n, one in enumerate(results) if isinstance(one, BaseException)]
         assert wrong == [4]
-        assert isinstance(results[4], NotFinite if kind == "nan" else torch.OutOfMemoryError)
+        assert isinstance(results[4], ServeError if kind == "nan" else torch.OutOfMemoryError)
         assert results[5] == [4, 5]
         assert batcher.alive
         assert batcher.waiting == 0

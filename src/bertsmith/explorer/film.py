@@ -1,7 +1,5 @@
 """A film of a pre-training run: the weights of many steps in one page, with a slider over them."""
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The explorer page: settings and weights for the scripts in pages/, written as one file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path

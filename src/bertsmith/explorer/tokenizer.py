@@ -1,7 +1,5 @@
 """A tokenizer as data for the page's script; unsupported components are refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

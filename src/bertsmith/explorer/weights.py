@@ -1,7 +1,5 @@
 """The weights of a page: tensors packed as int8 or float16."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass

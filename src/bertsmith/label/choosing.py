@@ -1,7 +1,5 @@
 """Which texts to label next: those that the model doubts, and that differ from one another."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Every size is scored on all labelled rows: each fold by models of that many rows of the other folds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path

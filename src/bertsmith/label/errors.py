@@ -1,7 +1,5 @@
 """Labels that are probably wrong: found by a model that did not see them, for a person to judge."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Hashable, Sequence

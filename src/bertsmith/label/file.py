@@ -1,7 +1,5 @@
 """The file of labels while people label: events are on the disk before they count."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """How far the people agree who made a file of labels."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from pathlib import Path
 from typing import Any

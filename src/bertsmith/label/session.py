@@ -1,7 +1,5 @@
 """Labelling: which text a person gets next, what they may answer, and what the model suggests."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
@@ -102,7 +100,7 @@ class Session:
         items: dict[str, Item],
         file: LabelFile,
         settings: LabellingSettings,
-        learner: LabellingModel | None = None,
+        learner: "LabellingModel | None" = None,
     ) -> None:
         assert reading.labelling is not None
         self.reading, self.items, self.file, self.settings = reading, items, file, settings

@@ -1,7 +1,5 @@
 """The server as one ASGI application: models → routes behind the gate."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -102,8 +100,6 @@ def application(
 def _health_routes(
     app: FastAPI, service: ModelService, admission: Admission, index: Readers | None
 ) -> None:
-    """Routes for liveness (the workers run), readiness (requests are accepted), and reloads."""
-
     def alive() -> bool:
         return all(model.batcher.alive for model in service.models)
 

@@ -4,12 +4,11 @@ Clients share the queue. A full one still admits a client that has less than its
 waits, and small jobs of all clients take turns, so that one client delays only itself.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from time import perf_counter
@@ -71,10 +70,6 @@ class QueuedWindow(NamedTuple):
 Finished = dict[Job, BaseException | None]  # with the error that ended a job, if one did
 
 
-class NotFinite(RuntimeError):  # noqa: N818 - the name of the condition
-    """The hidden states of a batch have NaN or infinite values."""
-
-
 class Canary:
     """Encodes one request in `every` in float32 too, and reports how far the int8 result is."""
 
@@ -103,7 +98,7 @@ class Batcher:
         queue_batches: float | None = None,
         patience: float = 30.0,
         exact: bool = False,
-        turn: threading.Lock | None = None,
+        turn: "threading.Lock | None" = None,
         watch: Callable[[int, int, float], None] | None = None,  # requests, tokens, seconds
         canary: Canary | None = None,
     ) -> None:
@@ -164,10 +159,10 @@ class Batcher:
         future = asyncio.get_running_loop().create_future()
         job = Job(future, tokens, tokens > self.budget, client, *needed)
         job.results = [None] * len(needed.windows)
-        if not job.windows:
-            future.set_result([])
-            return job
-        return self._add(job)
+        if job.windows:
+            return self._add(job)
+        future.set_result([])
+        return job
 
     def submit_call(self, steps: Generator[None, None, Any], tokens: int, client: str = "") -> Job:
         """Queue a call for the worker thread; between its steps other requests have their turn."""
@@ -277,12 +272,11 @@ class Batcher:
         """Jobs ordered by how many tokens of the same client are before them in the queue."""
         if len(self.shares) < 2:
             return jobs
-        before = Counter[str]()
-        order: list[tuple[int, Job]] = []
+        before, ahead = Counter[str](), dict[Job, int]()
         for job in jobs:
-            order.append((before[job.client], job))
+            ahead[job] = before[job.client]
             before[job.client] += job.left
-        return [job for _, job in sorted(order, key=lambda one: one[0])]
+        return sorted(jobs, key=ahead.__getitem__)
 
     def _run(self, batch: list[QueuedWindow]) -> None:
         batch = [item for item in batch if not item.job.cancelled]
@@ -316,7 +310,7 @@ class Batcher:
 
     def _step(self, job: Job, steps: Generator[None, None, Any]) -> Finished:
         """Run one step of a call; return the call if it has ended."""
-        failure: BaseException | None = None
+        finished: Finished = {job: None}
         try:
             with self._turn, torch.inference_mode():
                 next(steps)
@@ -324,22 +318,21 @@ class Batcher:
         except StopIteration as stop:
             job.results = stop.value
         except Exception as error:  # noqa: BLE001 - the request that caused it shows it
-            failure = error
+            finished[job] = error
         self.cancel(job)
-        return {job: failure}
+        return finished
 
     def _encode(self, items: Sequence[QueuedWindow]) -> Iterator[tuple[Job, BaseException | None]]:
         """Encode windows; a failing batch is bisected until the faulty windows are isolated."""
         try:
             self._forward(items)
+            return
         except Exception as error:  # noqa: BLE001 - the request that caused it shows it
             if len(items) == 1:
                 yield items[0].job, error
                 return
             if self.model.device.type == "cuda":
                 torch.cuda.empty_cache()
-        else:
-            return
         middle = len(items) // 2
         yield from self._encode(items[:middle])
         yield from self._encode(items[middle:])
@@ -350,7 +343,8 @@ class Batcher:
             model = self.model.model
             hidden, batch = encode(model, windows, self.model.device)
             if not bool(torch.isfinite(hidden.last).all()):
-                raise NotFinite("the model's output is not a number")
+                message = "the model's output is not a number: this request was not answered"
+                raise ServeError(424, message)
             passes: dict[Hashable, Any] = {item.job.key: item.job.compute for item in items}
             # Results are only distributed when all are available: a failed batch runs again.
             outputs = {
@@ -381,7 +375,5 @@ def _deliver(finished: Finished) -> None:
             else:
                 job.future.set_exception(error)
 
-    try:
+    with suppress(RuntimeError):  # the event loop is closed
         next(iter(finished)).future.get_loop().call_soon_threadsafe(wake)
-    except RuntimeError:
-        return  # the event loop is closed

@@ -1,7 +1,5 @@
 """The labelling page and its routes, behind the same gate as models."""
 
-from __future__ import annotations
-
 from asyncio import to_thread
 from typing import Annotated, Any
 

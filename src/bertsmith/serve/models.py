@@ -1,7 +1,5 @@
 """The models of a server: names, versions, aliases, abilities, and the choice for a request."""
 
-from __future__ import annotations
-
 import copy
 import random
 import threading
@@ -148,7 +146,7 @@ class Launcher:
         sha: str | None = None,
         spec: Any = None,
     ) -> ServedModel:
-        """Return a model that is warmed up and ready to answer."""
+        """Return a model that is warmed up; with `original`, a canary compares it with that."""
         metrics, canary = self.metrics, None
         if settings.canary and original is not None:
             canary = Canary(original, settings.canary, metrics.drift.labels(name).observe)
@@ -191,11 +189,6 @@ class Models:
         return iter(self.served.values())
 
     @property
-    def names(self) -> list[str]:
-        """Every name that a request may use: models, names without versions, aliases."""
-        return list(dict.fromkeys([*self.served, *self.newest, *self.aliases]))
-
-    @property
     def can(self) -> list[str]:
         """The verbs of the uses that at least one model supports."""
         return [verb for verb, use in USES.items() if any(use.can(model.bert) for model in self)]
@@ -217,14 +210,11 @@ class Models:
             return
         able = [model.name for model in self.current if model.supports_width(dimensions)]
         instead = f"{', '.join(able)} can" if able else "no model here can"
-        width = served.bert.vector_width
-        raise ServeError(
-            422,
-            f"the vectors of {served.name} have {width} dimensions, and it was not trained for "
-            f"{dimensions}: {instead}",
-            param="dimensions",
-            code="invalid_value",
+        message = (
+            f"the vectors of {served.name} have {served.bert.vector_width} dimensions, and it was "
+            f"not trained for {dimensions}: {instead}"
         )
+        raise ServeError(422, message, param="dimensions", code="invalid_value")
 
     @property
     def current(self) -> list[ServedModel]:
@@ -235,10 +225,7 @@ class Models:
         """Return the model of this name; an unknown name is an error."""
         served = self.find(name)
         if served is None:
-            raise ServeError(
-                404,
-                f"there is no model {name[:100]!r} here; the models are: {', '.join(self.names)}",
-                param="model",
-                code="model_not_found",
-            )
+            names = ", ".join(dict.fromkeys([*self.served, *self.newest, *self.aliases]))
+            message = f"there is no model {name[:100]!r} here; the models are: {names}"
+            raise ServeError(404, message, param="model", code="model_not_found")
         return served

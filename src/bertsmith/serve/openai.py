@@ -1,7 +1,5 @@
 """OpenAI's embeddings and list of models."""
 
-from __future__ import annotations
-
 import base64
 from typing import Annotated, Any, Literal
 
@@ -9,11 +7,9 @@ from fastapi import APIRouter
 from pydantic import AliasChoices, Field
 
 from bertsmith.serve.models import ServedModel
-from bertsmith.serve.route import Filled, Loose, Read, Truncate, routes
+from bertsmith.serve.route import Filled, Ids, Loose, Read, Truncate, routes
 from bertsmith.serve.service import USAGE, ModelService
 from bertsmith.tasks.embedding import Vectors
-
-Ids = Filled[int]
 
 
 def as_base64(vector: Vectors) -> str:

@@ -1,9 +1,7 @@
 """The server's own routes: one for each use that a loaded model supports."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter
 from pydantic import Field, create_model
@@ -16,7 +14,7 @@ from bertsmith.serve.errors import ServeError
 from bertsmith.serve.read import Spans
 from bertsmith.serve.route import Body, Loose, ModelName, Read, either, post, routes
 from bertsmith.serve.service import USAGE, ModelService
-from bertsmith.tasks.embedding import Vectors, unit_vectors
+from bertsmith.tasks.embedding import unit_vectors
 from bertsmith.tasks.registry import USES
 from bertsmith.tasks.use import Texts, Use, as_json, listed
 
@@ -44,16 +42,6 @@ class OwnBody(Body):
         return result(as_json(await service.ask(served, self.verb, request, self.long)), self.read)
 
 
-class TokenSimilarity(NamedTuple):
-    """The cosine of two texts, and of each token of one with each of the other."""
-
-    model: str
-    similarity: float
-    first: list[dict[str, Any]]
-    second: list[dict[str, Any]]
-    tokens: Vectors
-
-
 class TokenSimilarityBody(OwnBody):
     """Two texts to compare token by token."""
 
@@ -68,8 +56,13 @@ class TokenSimilarityBody(OwnBody):
         if len(first.spans) * len(second.spans) > MOST_PAIRS:
             raise ServeError(422, "the texts have too many tokens to compare one by one")
         cosines = unit_vectors(first.vectors[0]) @ unit_vectors(second.vectors[0]).T
-        cosine, words = float(vectors[0] @ vectors[1]), (_token_texts(first), _token_texts(second))
-        return TokenSimilarity(served.name, cosine, *words, cosines.round(5))._asdict()
+        return {
+            "model": served.name,
+            "similarity": float(vectors[0] @ vectors[1]),
+            "first": _token_texts(first),
+            "second": _token_texts(second),
+            "tokens": cosines.round(5),
+        }
 
 
 class StatesBody(Body):
@@ -85,7 +78,7 @@ class StatesBody(Body):
         """Hidden states, text by text."""
         served, texts = service.pick(self.model, "embed"), listed(self.inputs)
         rows = await service.states(served, texts, self.depths, self.pool, self.special)
-        value = [{key: one for key, one in vars(row).items() if key != "text"} for row in rows]
+        value = [{key: vars(row)[key] for key in vars(row) if key != "text"} for row in rows]
         return result(value, read=False)
 
 
@@ -103,14 +96,18 @@ class AttentionBody(Body):
         """Attention weights of every layer and head, or the page that shows them."""
         served = service.pick(self.model, "embed")
         bert, name = served.for_request("refuse"), served.name
-        chosen: dict[str, Any] = {"layers": self.layers, "heads": self.heads}
+        chosen: dict[str, Any] = {"name": name, "layers": self.layers, "heads": self.heads}
 
         def call() -> Any:
-            view = attention(bert, self.text, self.pair, name=name, **chosen)
+            view = attention(bert, self.text, self.pair, **chosen)
             if len(view.layers) * len(view.heads) * len(view) ** 2 > MOST_WEIGHTS:
                 message = f"{len(view)} tokens have too many attention weights for one answer"
                 raise ServeError(422, f"{message}: name fewer layers or heads")
-            return HTMLResponse(view.page().html()) if self.format == "html" else _weights(view)
+            if self.format == "html":
+                return HTMLResponse(view.page().html())
+            tokens = [{"text": t.text, "token": t.token, "source": t.source} for t in view.tokens]
+            places = {"layers": list(view.layers), "heads": list(view.heads)}
+            return {"model": name, "tokens": tokens, **places, "weights": view.maps().round(5)}
 
         texts = [self.text] if self.pair is None else [self.text, self.pair]
         return await service.alone(served, texts, once(call))
@@ -132,16 +129,15 @@ def own_routes(service: ModelService, dialects: Dialects) -> APIRouter:
             read=(list[Spans] | None, None),
         )
         accepted: Any = body
-        response: Any = answer
         if verb in dialects:
             accepted = either(*dialects[verb], body)
-            response = answer | dict[str, Any] | list[list[float]]
-        post(router, service, f"/{verb}", accepted, response_model=response)
+            answer = answer | dict[str, Any] | list[list[float]]
+        post(router, service, f"/{verb}", accepted, response_model=answer)
 
     @router.get("/models")
     async def models() -> dict[str, Any]:
         """The models of this server and what each can do."""
-        return {"models": [one.describe() for one in service.models]}
+        return {"models": [model.describe() for model in service.models]}
 
     @router.get("/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
@@ -161,9 +157,9 @@ def own_routes(service: ModelService, dialects: Dialects) -> APIRouter:
 def use_body(use: Use) -> type[OwnBody]:
     """The body of the route of a use: its request, with the fields of all routes."""
     title = use.verb.title().replace("-", "")
-    about = type(use).__doc__
     create: Any = create_model
-    body: type[OwnBody] = create(f"{title}Body", __base__=(OwnBody, use.Request), __doc__=about)
+    bases, about = (OwnBody, use.Request), type(use).__doc__
+    body: type[OwnBody] = create(f"{title}Body", __base__=bases, __doc__=about)
     body.verb = use.verb
     return body
 
@@ -178,14 +174,3 @@ def result(value: Any, read: bool) -> dict[str, Any]:
 def _token_texts(states: TextStates) -> list[dict[str, Any]]:
     text = states.text
     return [{"text": text[start:end], "start": start, "end": end} for start, end in states.spans]
-
-
-def _weights(view: Any) -> dict[str, Any]:
-    tokens = [{"text": one.text, "token": one.token, "source": one.source} for one in view.tokens]
-    return {
-        "model": view.name,
-        "tokens": tokens,
-        "layers": list(view.layers),
-        "heads": list(view.heads),
-        "weights": view.maps().round(5),
-    }

@@ -1,7 +1,5 @@
 """HTTP connections that refuse requests at once while all queues are full."""
 
-from __future__ import annotations
-
 import asyncio
 
 import h11

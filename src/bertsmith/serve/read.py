@@ -1,7 +1,5 @@
 """The characters of a text that a result is based on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from bertsmith.infer.loaded import LoadedModel

@@ -1,12 +1,10 @@
 """The search route, for a server with an index."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -19,26 +17,13 @@ from bertsmith.serve.service import USAGE, ModelService
 MOST = 4  # queries that are answered at once
 
 
-class SearchIndex(Protocol):
-    """The interface of an index, as implemented by `bertsmith.search.Index`."""
-
-    def search(self, query: str, top: int = ...) -> Any:
-        """The best passages for a query."""
-
-    def problem(self) -> str | None:
-        """Why the index cannot be searched now; None if it can."""
-
-    def reader(self) -> SearchIndex:
-        """Another handle of the same index, which answers at the same time."""
-
-
 class Readers:
-    """An index with several handles: as many queries are answered at once as there are cores."""
+    """Handles of a `bertsmith.search.Index`: as many queries run at once as there are cores."""
 
-    def __init__(self, index: SearchIndex) -> None:
+    def __init__(self, index: Any) -> None:
         count = min(MOST, os.cpu_count() or 1)
         self.index = index
-        self.idle: SimpleQueue[SearchIndex] = SimpleQueue()
+        self.idle: SimpleQueue[Any] = SimpleQueue()
         for handle in [index, *(index.reader() for _ in range(1, count))]:
             self.idle.put(handle)
         self.threads = ThreadPoolExecutor(count, thread_name_prefix="search")

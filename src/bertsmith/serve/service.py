@@ -1,7 +1,5 @@
 """The service behind every route: texts → encoder passes in shared batches → results."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -9,15 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 
 from bertsmith.errors import BertsmithError
+from bertsmith.files import one_line
 from bertsmith.infer.states import TextStates, all_depths, hidden_state_steps
 from bertsmith.serve.access import Caller, Key
 from bertsmith.serve.address import ADDRESSED
-from bertsmith.serve.batcher import Job, NotFinite
+from bertsmith.serve.batcher import Job
 from bertsmith.serve.drift import Drift
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.ids import ids_to_text
@@ -36,7 +35,7 @@ MOST_NUMBERS = 8_000_000  # hidden-state values in an answer
 MOST_CHARACTERS = 20_000_000  # characters of all filled-in texts in an answer
 
 
-@dataclass
+@dataclass(eq=False)
 class Usage:
     """The cost of a request so far, which the gate adds to headers and metrics."""
 
@@ -106,11 +105,12 @@ class ModelService:
 
     async def run(self, served: ServedModel, call: Call, long: str | None = None) -> Any:
         """Run a request in shared batches."""
-        usage = self.begin(served, [*call.texts, *call.seconds])
-        self.check([*call.texts, *call.seconds], call.prompt)
+        texts = [*call.texts, *call.seconds]
+        usage = self.begin(served, texts)
+        self.check(texts, call.prompt)
         if call.letters > MOST_CHARACTERS:
             raise ServeError(413, "too many predictions in long texts for one response")
-        characters = sum(map(len, [*call.texts, *call.seconds])) + call.prompt * len(call.texts)
+        characters = sum(map(len, texts)) + call.prompt * len(call.texts)
         bert = served.for_request(long or self.settings.long)
         steps = call.steps.steps(bert, *call.args)
         start = perf_counter()
@@ -132,7 +132,7 @@ class ModelService:
                 steps.send(results)
             except StopIteration as stop:
                 return stop.value, read_spans(bert, read, needed.windows, call.prompt)
-            raise RuntimeError("a task asked for a second pass")  # none does
+            raise AssertionError  # no task asks for a second pass
 
         value, spans = await self.call(characters, finish)
         usage.read += spans
@@ -224,8 +224,7 @@ class ModelService:
         usage.tokenise += usage.phase("tokenize", start, perf_counter())
         job = served.batcher.submit_call(steps, tokens, usage.caller.name)
         usage.read += [[(0, len(text))] for text in texts]
-        value: Result = await self._wait(served, job)
-        return value
+        return cast(Result, await self._wait(served, job))
 
     async def states(
         self,
@@ -261,12 +260,9 @@ class ModelService:
             raise
         except (BertsmithError, ServeError):
             raise
-        except NotFinite as error:
-            raise ServeError(424, f"{error}: this request was not answered") from error
         except Exception as error:
-            raise ServeError(
-                424, f"the model failed on this request: {_described(error)}"
-            ) from error
+            message = f"the model failed on this request: {type(error).__name__}: {one_line(error)}"
+            raise ServeError(424, message) from error
         started = job.started or job.arrived
         usage.wait += usage.phase("queue", job.arrived, started)
         usage.phase("inference", started, perf_counter())
@@ -298,13 +294,13 @@ class ModelService:
     def check(self, texts: Sequence[str], prompt: int = 0) -> None:
         """Raise an error for too many texts or characters, with a prompt before each text."""
         characters = sum(map(len, texts)) + prompt * len(texts)
-        for count, what, most in (
-            (len(texts), "texts", self.settings.max_inputs),
-            (characters, "characters", self.settings.max_characters),
-        ):
+        counts = {
+            "texts": (len(texts), self.settings.max_inputs),
+            "characters": (characters, self.settings.max_characters),
+        }
+        for what, (count, most) in counts.items():
             if count > most:
-                message = f"{count:,} {what}, at most {most:,} are accepted at once"
-                raise ServeError(413, message)
+                raise ServeError(413, f"{count:,} {what}, at most {most:,} are accepted at once")
 
     # ------------------------------------------------------------------ what routes share
 
@@ -366,7 +362,3 @@ class ModelService:
         usage.read = [usage.read[row[text]] for text in seconds]
         pairs = zip(firsts, seconds, strict=True)
         return [float(vectors[row[first]] @ vectors[row[second]]) for first, second in pairs]
-
-
-def _described(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"

@@ -1,7 +1,5 @@
 """Validation errors: the wrong key, what is expected there, and what was sent."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, get_args, get_origin
 

@@ -1,7 +1,5 @@
 """The classification and score routes of vLLM."""
 
-from __future__ import annotations
-
 from time import time
 from typing import Any
 from uuid import uuid4
