@@ -99,7 +99,6 @@ def _packed_steps(
 
 
 def _charts(run: PretrainingRun) -> list[str]:
-    """Loss and accuracy of each objective over the steps."""
     chart = partial(line_chart, x_label="step", log_x=True, x_end=run.step)
     pair = partial(_pair, _curves(run))
     return [
@@ -157,6 +156,5 @@ def _curves(run: PretrainingRun) -> dict[str, list[tuple[float, float]]]:
 def _pair(
     curves: Mapping[str, list[tuple[float, float]]], key: str, scale: float = 1.0
 ) -> list[Series]:
-    """The curves of a key in training and on held-out text."""
     train, held = ([(x, y * scale) for x, y in curves.get(one, [])] for one in (key, HELD + key))
     return [Series("training", train), Series("held-out", held, dots=True)]

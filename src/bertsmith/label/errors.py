@@ -49,12 +49,12 @@ class WrongLabels:
 
     def rows(self, chosen: str = "leave out") -> list[dict[str, Any]]:
         """One decision about each suspect, as lines of a file of corrections."""
-        return [self._row(one, chosen) for one in self.suspects]
-
-    def _row(self, one: Suspect, chosen: str) -> dict[str, Any]:
-        about = {"why": one.why, "suggestion": one.prediction.value, "confidence": one.confidence}
-        row: dict[str, Any] = finite(decision(one.example, chosen) | about)
-        return row | ({"words": list(one.words)} if one.words else {})
+        rows = []
+        for suspect in self.suspects:
+            row = decision(suspect.example, chosen) | {"why": suspect.why}
+            row |= {"suggestion": suspect.prediction.value, "confidence": suspect.confidence}
+            rows.append(finite(row) | ({"words": list(suspect.words)} if suspect.words else {}))
+        return rows
 
     def write(self, path: str | Path) -> None:
         """Write decisions to leave all of them out, for `finetune(corrections=...)`."""
@@ -65,14 +65,10 @@ class WrongLabels:
         """A page to decide on each: keep, leave out, or take the suggested label."""
         kind = task_named(self.dataset.task)
         items = [
-            {
-                **display_parts(kind, one.example, one.prediction),
-                "row": self._row(one, "keep"),
-                "why": one.why,
-                "words": one.words,
-                "label_confidence": f"{one.confidence:.2f}",
-            }
-            for one in self.suspects
+            display_parts(kind, suspect.example, suspect.prediction)
+            | {"row": row, "why": suspect.why, "words": suspect.words}
+            | {"label_confidence": f"{suspect.confidence:.2f}"}
+            for suspect, row in zip(self.suspects, self.rows("keep"), strict=True)
         ]
         name = self.dataset.path.name
         return page(
@@ -124,25 +120,25 @@ def find_wrong_labels(
         suspects = _of_sets(crossed)
     else:
         suspects, count = _of_words(crossed)
-    known = {id(one.example) for one in suspects}
+    known = {id(suspect.example) for suspect in suspects}
     predictions = dict(zip(map(id, examples), crossed.predictions, strict=True))
-    for one in contradictions(examples):
-        prediction = predictions[id(one)]
-        if id(one) not in known and prediction.value != kind.label_of(one):
-            suspects.append(Suspect(one, prediction, prediction.confidence, CONTRADICTED))
+    for example in contradictions(examples):
+        prediction = predictions[id(example)]
+        if id(example) not in known and prediction.value != kind.label_of(example):
+            suspects.append(Suspect(example, prediction, prediction.confidence, CONTRADICTED))
     return WrongLabels(crossed.dataset, str(model), tuple(suspects), count)
 
 
 def contradictions(examples: Sequence[Any]) -> list[Any]:
     """Examples with the texts of another and a different label."""
     groups: dict[Hashable, list[Any]] = defaultdict(list)
-    for one in examples:
-        groups[key(one)].append(one)
-    return [one for some in groups.values() if len({one.gold for one in some}) > 1 for one in some]
+    for example in examples:
+        groups[key(example)].append(example)
+    differing = [group for group in groups.values() if len({row.gold for row in group}) > 1]
+    return [example for group in differing for example in group]
 
 
 def _of_rows(crossed: CrossFit) -> list[Suspect]:
-    """Rows of one label each."""
     chances, examples = crossed.probabilities, crossed.dataset.examples
     given = [crossed.labels.index(one.label_names[0]) for one in examples]
     return [

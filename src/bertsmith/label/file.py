@@ -13,7 +13,7 @@ from bertsmith.data.annotations import PLAN, Annotations
 from bertsmith.data.tables import Row, Where
 from bertsmith.errors import BertsmithError
 from bertsmith.files import locked_file, writing
-from bertsmith.foreign import parse_json
+from bertsmith.foreign import parse_json, parse_table
 from bertsmith.store import append_line
 
 
@@ -70,8 +70,9 @@ class LabelFile:
         with self.lock:
             if number in self.annotations.ids:
                 return self.annotations.ids[number]
-            about = {"event": kind, "event_id": number, "annotator": by, "at": now()}
-            more = {key: one for key, one in more.items() if one is not None}
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            about = {"event": kind, "event_id": number, "annotator": by, "at": now}
+            more = {key: value for key, value in more.items() if value is not None}
             return self._append(about | more | about)
 
 
@@ -81,16 +82,7 @@ def _is_ours(content: bytes) -> bool:
     if not complete:
         start = json.dumps({PLAN: {}}).encode()[:-2]
         return first[: len(start)] == start[: len(first)]
-    try:
-        event = json.loads(first)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(event, dict) and PLAN in event
-
-
-def now() -> str:
-    """The time in UTC, to the millisecond."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+    return PLAN in (parse_table(first) or ())
 
 
 @contextmanager

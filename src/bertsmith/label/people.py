@@ -24,10 +24,8 @@ def agreement_of(annotations: Annotations) -> dict[str, Any]:
     units: list[list[Any]] = []
     pairs: dict[tuple[str, str], tuple[list[Any], list[Any]]] = {}
     for rows in shared:
-        values = {
-            by: form.units(row.cells, annotations.plan["labels"])
-            for by, row in sorted(rows.items())
-        }
+        labels = annotations.plan["labels"]
+        values = {by: form.units(row.cells, labels) for by, row in sorted(rows.items())}
         units += map(list, zip(*values.values(), strict=True))
         for one, other in combinations(values, 2):
             sides = pairs.setdefault((one, other), ([], []))

@@ -129,7 +129,6 @@ def line_chart(
 
 
 def _axes(x_axis: Axis, y_axis: Axis, x_label: str, y_label: str, unit: str) -> dict[str, Any]:
-    """What the template of axes needs."""
     return {
         "x_label": x_label,
         "y_label": y_label,
@@ -365,7 +364,6 @@ def point_chart(
 
 
 def _heights(points: Sequence[ChartPoint]) -> list[float]:
-    """The y values of points, and the ends of their intervals."""
     ends = [end for point in points for end in (point.low, point.high) if end is not None]
     return [*(point.y for point in points), *ends]
 

@@ -134,7 +134,6 @@ def _health_routes(
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """Return errors for unknown paths and methods in the format of the dialect."""
     shape = shape_of(request.url.path)
     if isinstance(error, HTTPException):
         message = f"{error.detail}: {request.method} {request.url.path[:200]}; see /docs"

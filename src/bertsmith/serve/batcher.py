@@ -200,7 +200,6 @@ class Batcher:
         return job
 
     def _count(self, job: Job, tokens: int) -> None:
-        """Add tokens to those of a job, and of all jobs, that wait."""
         job.left += tokens
         if job.large:
             self.waiting_large += tokens

@@ -205,7 +205,6 @@ class RemoteBert(Methods):
         raise AssertionError
 
     def _each(self, path: str, texts: Mapping[str, list[str]], **body: Any) -> list[Any]:
-        """Send many texts in several requests and return all results."""
         count, *others = map(len, texts.values())
         if any(other != count for other in others):
             raise BertsmithError(f"{count} texts cannot be paired with as many others")

@@ -246,7 +246,6 @@ def request_id(headers: Mapping[bytes, bytes]) -> str:
 
 
 def _headers(usage: Usage) -> list[tuple[bytes, bytes]]:
-    """The headers that every answer has."""
     values: dict[bytes, Any] = {b"x-request-id": usage.number}
     values[b"x-total-time"] = round(1000 * (perf_counter() - usage.start))
     if usage.model:

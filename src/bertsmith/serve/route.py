@@ -17,15 +17,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import numpy as np
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
@@ -213,7 +205,6 @@ async def encoded(value: Any) -> Response:
 
 
 def _chunks(pieces: Iterator[bytes]) -> list[bytearray]:
-    """Join pieces to chunks of a size that is sent at once."""
     chunks = [bytearray()]
     for piece in pieces:
         if len(chunks[-1]) >= CHUNK:

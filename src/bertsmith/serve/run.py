@@ -247,7 +247,6 @@ def log_to_stderr(*, as_json: bool) -> None:
 
 
 def _open_more_files() -> None:
-    """Raise the number of connections that may be open to what the system allows."""
     with suppress(ImportError, ValueError, OSError):
         import resource  # not on Windows
 

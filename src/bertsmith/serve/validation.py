@@ -109,7 +109,6 @@ def _wanted(error: Mapping[str, Any]) -> str:
 
 
 def _sent(value: Any) -> str:
-    """Return a short description of a value that was sent."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -137,7 +137,6 @@ def _objective_charts(run: PretrainingRun, term: str) -> list[str]:
 def _pair(
     run: PretrainingRun, key: str, what: str, scale: float = 1.0, color: int = 0
 ) -> list[Series]:
-    """The curves of a key in training and on held-out text."""
     train, held = run.points(key, scale), run.points(HELD + key, scale)
     return [
         Series(f"training{what}", train, quiet=True, color=color),
@@ -146,7 +145,6 @@ def _pair(
 
 
 def _sets(run: PretrainingRun, key: str, scale: float = 1.0) -> list[Series]:
-    """The curves of a key on held-out sets that have names."""
     keys = [name for name in run.curves if name.startswith(f"{HELD}{key}/")]
     return [
         Series(name.partition("/")[2], run.points(name, scale), dots=True, color=number)
@@ -155,7 +153,6 @@ def _sets(run: PretrainingRun, key: str, scale: float = 1.0) -> list[Series]:
 
 
 def _probe_chart(run: PretrainingRun) -> str:
-    """The accuracy of the probe task at every evaluation, if there is one."""
     points, majority = run.points("probe", 100), run.last("probe_majority")
     if not points or majority is None:
         return ""

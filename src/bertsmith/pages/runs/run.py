@@ -225,7 +225,6 @@ def _read_timing(run: PretrainingRun) -> int:
 
 
 def _parameters(path: Path) -> int | None:
-    """How many numbers a file of weights holds, by its header."""
     from safetensors import SafetensorError, safe_open
 
     try:
