@@ -114,7 +114,7 @@ class AppFactory:
     as_json: bool
     parent: int = field(default_factory=os.getpid)
 
-    def __call__(self, state: Any) -> Any:
+    def __call__(self) -> Any:
         """Load all models and say where they are."""
         import torch
 
@@ -130,7 +130,7 @@ class AppFactory:
             from bertsmith.search import Index
 
             index = Index.open(self.listening.index)
-        site = Site(self.source.plan, _open, index, state)
+        site = Site(self.source.plan, _open, index)
         app = site.app
         if self.source.config is not None:
             app.state.site = site

@@ -16,8 +16,7 @@ from bertsmith.data.annotations import ABOUT
 from bertsmith.data.tables import Row
 from bertsmith.errors import BertsmithError
 from bertsmith.label.choosing import chosen, doubt, fraction
-from bertsmith.label.file import LabelFile, opened
-from bertsmith.label.people import agreement_of
+from bertsmith.label.file import LabelFile, agreement_of, opened
 from bertsmith.ledger import Ledger
 from bertsmith.settings.labelling import LabellingSettings
 from bertsmith.tasks.dataset import Dataset

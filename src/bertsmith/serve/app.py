@@ -17,22 +17,20 @@ from bertsmith.errors import BertsmithError
 from bertsmith.serve.address import BaseAddresses
 from bertsmith.serve.cohere import cohere_routes
 from bertsmith.serve.errors import ServeError, shape_of
-from bertsmith.serve.gate import Admission, Gate, State
+from bertsmith.serve.gate import Admission, Gate
 from bertsmith.serve.hub import hub_routes
-from bertsmith.serve.openai import openai_routes
-from bertsmith.serve.own import Dialects, own_routes
+from bertsmith.serve.openai import VllmClassify, openai_routes, vllm_routes
+from bertsmith.serve.own import Dialects, Readers, own_routes, search_routes
 from bertsmith.serve.playground import playground_routes
 from bertsmith.serve.route import answer, failure
-from bertsmith.serve.search import Readers, search_routes
 from bertsmith.serve.service import ModelService
 from bertsmith.serve.tei import TeiEmbed, tei_routes
 from bertsmith.serve.traces import Traces
-from bertsmith.serve.vllm import VllmClassify, vllm_routes
 
 
-def host(service: ModelService, index: Readers | None, state: State) -> FastAPI:
+def host(service: ModelService, index: Readers | None) -> FastAPI:
     """Return the application with its gate, which a reload gives another set of routes."""
-    admission = Admission(state)
+    admission = Admission()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -79,8 +79,8 @@ class Admission:
     app: ASGIApp | None = None  # what answers, after a reload
     settings: ServingSettings
 
-    def __init__(self, state: State) -> None:
-        self.state = state
+    def __init__(self) -> None:
+        self.state = State()
         self.traces: Traces | None = None
         # reads the configuration again, where there is one
         self.reload: Callable[[], Awaitable[dict[str, Any]]] | None = None

@@ -1,6 +1,10 @@
-"""The server's own routes: one for each use that a loaded model supports."""
+"""The server's own routes: one for each use that a loaded model supports, and the search."""
 
+import asyncio
+import os
 from collections.abc import Callable, Container
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter
@@ -8,12 +12,12 @@ from pydantic import Field, create_model
 from starlette.responses import HTMLResponse
 
 from bertsmith.analysis.attention import attention
+from bertsmith.errors import BertsmithError
 from bertsmith.infer.states import TextStates
 from bertsmith.serve.batcher import once
 from bertsmith.serve.errors import ServeError
-from bertsmith.serve.read import Spans
-from bertsmith.serve.route import Body, Loose, ModelName, Read, either, post, routes
-from bertsmith.serve.service import USAGE, ModelService
+from bertsmith.serve.route import Body, JsonRoute, Loose, ModelName, Read, either, post, routes
+from bertsmith.serve.service import USAGE, ModelService, Spans
 from bertsmith.tasks.embedding import unit_vectors
 from bertsmith.tasks.registry import USES
 from bertsmith.tasks.use import Texts, Use, as_json, listed
@@ -174,3 +178,63 @@ def result(value: Any, read: bool) -> dict[str, Any]:
 def _token_texts(states: TextStates) -> list[dict[str, Any]]:
     text = states.text
     return [{"text": text[start:end], "start": start, "end": end} for start, end in states.spans]
+
+
+MOST = 4  # queries that are answered at once
+
+
+class Readers:
+    """Handles of a `bertsmith.search.Index`: as many queries run at once as there are cores."""
+
+    def __init__(self, index: Any) -> None:
+        count = min(MOST, os.cpu_count() or 1)
+        self.index = index
+        self.idle: SimpleQueue[Any] = SimpleQueue()
+        for handle in [index, *(index.reader() for _ in range(1, count))]:
+            self.idle.put(handle)
+        self.threads = ThreadPoolExecutor(count, thread_name_prefix="search")
+
+    async def problem(self) -> str | None:
+        """Why the index cannot be searched now; None if it can."""
+        return await asyncio.to_thread(self.index.problem)
+
+    async def search(self, query: str, top: int) -> list[dict[str, Any]]:
+        """The best passages for a query."""
+
+        def run() -> list[dict[str, Any]]:
+            handle = self.idle.get()
+            try:
+                return [hit.to_dict() for hit in handle.search(query, top=top)]
+            finally:
+                self.idle.put(handle)
+
+        return await asyncio.get_running_loop().run_in_executor(self.threads, run)
+
+
+class SearchBody(Body):
+    """A query."""
+
+    query: Annotated[str, Field(min_length=1)]
+    top: Annotated[int, Field(ge=1, le=100)] = 10
+
+
+def search_routes(service: ModelService, readers: Readers | None) -> APIRouter:
+    """/search, where there is an index."""
+    router = APIRouter(route_class=JsonRoute, tags=["bertsmith"])
+    if readers is None:
+        return router
+
+    @router.post("/search")
+    async def search(body: SearchBody) -> dict[str, Any]:
+        """The best passages of the indexed documents."""
+        service.check([body.query])
+        try:
+            hits = await readers.search(body.query, body.top)
+        except BertsmithError as error:
+            if await readers.problem():
+                raise ServeError(503, str(error)) from error
+            raise
+        USAGE.get().model = "index"
+        return {"results": hits}
+
+    return router

@@ -19,10 +19,10 @@ from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.serve.app import application, host
 from bertsmith.serve.config import ModelSpec, ServerPlan
-from bertsmith.serve.gate import LOG, Admission, State
+from bertsmith.serve.gate import LOG, Admission
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Launcher, Models, ServedModel, limits
-from bertsmith.serve.search import Readers
+from bertsmith.serve.own import Readers
 from bertsmith.serve.service import ModelService
 
 
@@ -34,7 +34,6 @@ class Site:
         read: Callable[[], ServerPlan],
         open_model: Callable[[ModelSpec], LoadedModel],
         index: Any,
-        state: State,
     ) -> None:
         self.read, self.open_model = read, open_model
         self.index = None if index is None else Readers(index)
@@ -43,7 +42,7 @@ class Site:
         self._one_at_a_time = asyncio.Lock()
         service = self._open(self.read())
         self.served = service.models.served
-        self.app: FastAPI = host(service, self.index, state)
+        self.app: FastAPI = host(service, self.index)
         self.admission: Admission = self.app.state.admission
 
     async def reload(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ SWITCH = 0.0005  # seconds after which the event loop yields the GIL to the work
 FAILED = 2  # the exit status of a worker that could not start
 HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
 
-Build = Callable[[State], Any]  # creates the application, in the process that serves it
+Build = Callable[[], Any]  # creates the application, in the process that serves it
 Files = tuple[str, str] | None  # the certificate and the private key of HTTPS
 Process = multiprocessing.process.BaseProcess
 
@@ -208,7 +208,7 @@ def run_process(
     log_to_stderr(as_json=json_logs)
     _open_more_files()
     try:
-        app = build(State())
+        app = build()
     except BertsmithError as error:
         if multiprocessing.parent_process() is None:
             raise

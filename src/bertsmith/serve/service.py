@@ -13,7 +13,9 @@ import numpy as np
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import one_line
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.states import TextStates, all_depths, hidden_state_steps
+from bertsmith.infer.windows import Window
 from bertsmith.serve.access import Caller, Key
 from bertsmith.serve.address import ADDRESSED
 from bertsmith.serve.batcher import Job
@@ -22,17 +24,57 @@ from bertsmith.serve.errors import ServeError
 from bertsmith.serve.ids import ids_to_text
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Models, ServedModel
-from bertsmith.serve.read import Spans, read_spans
 from bertsmith.settings.serving import ServingSettings
 from bertsmith.tasks.embedding import EmbedRequest, Vectors, unit_vectors
 from bertsmith.tasks.registry import USES
 from bertsmith.tasks.use import Call, RequestBody
+from bertsmith.tokenizer import Spelled
 
 Result = TypeVar("Result")
 INLINE = 4000  # characters tokenized on the event loop: faster than a thread switch
 MOST_MASKS = 64  # masks in a request: each costs a probability for every token of the vocabulary
 MOST_NUMBERS = 8_000_000  # hidden-state values in an answer
 MOST_CHARACTERS = 20_000_000  # characters of all filled-in texts in an answer
+
+
+Spans = list[tuple[int, int]]  # text[start:end] of each part that was read
+PARTIAL = ("long texts cut", "masks read in a window of a long text")
+
+
+def read_spans(
+    bert: LoadedModel, texts: Sequence[str], windows: Sequence[Window], prompt: int = 0
+) -> list[Spans]:
+    """Return the characters of each text that the model has read; usually all of them.
+
+    `prompt` is the number of characters that the model puts before each text.
+    """
+    spans_of_texts: list[Spans] = [[(0, len(text))] for text in texts]
+    if not any(bert.ledger.counts[what] for what in PARTIAL):
+        return spans_of_texts
+    spelled: Spelled = "mask" if bert.ledger.counts[PARTIAL[1]] else "text"
+    token_ranges: dict[int, set[tuple[int, int]]] = {}
+    for window in windows:
+        token_ranges.setdefault(window.number, set()).add((window.tokens.start, window.tokens.stop))
+    for number, ranges in token_ranges.items():
+        if number >= len(texts):
+            continue
+        text = bert.sentence.prepared(texts[number]) if prompt else texts[number]
+        encoded = bert.tokenizer.encode(text, special=False, spelled=spelled).offsets
+        offsets = [(max(0, start - prompt), max(0, end - prompt)) for start, end in encoded]
+        spans: Spans = []
+        for start, stop in sorted(ranges):
+            if start == stop:
+                continue
+            first = offsets[start][0] if start < len(offsets) else len(texts[number])
+            last = offsets[min(stop, len(offsets)) - 1][1]
+            begin = 0 if start == 0 else first
+            end = len(texts[number]) if stop >= len(offsets) else last
+            if spans and begin <= spans[-1][1]:
+                spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+            else:
+                spans.append((begin, end))
+        spans_of_texts[number] = spans
+    return spans_of_texts
 
 
 @dataclass(eq=False)
