@@ -140,10 +140,10 @@ def contradictions(examples: Sequence[Any]) -> list[Any]:
 
 def _of_rows(crossed: CrossFit) -> list[Suspect]:
     chances, examples = crossed.probabilities, crossed.dataset.examples
-    given = [crossed.labels.index(one.label_names[0]) for one in examples]
+    labels = [crossed.labels.index(example.label_names[0]) for example in examples]
     return [
-        Suspect(examples[n], crossed.predictions[n], float(chances[n, given[n]]), WRONG)
-        for n in wrong_labels(given, chances).tolist()
+        Suspect(examples[n], crossed.predictions[n], float(chances[n, labels[n]]), WRONG)
+        for n in wrong_labels(labels, chances).tolist()
     ]
 
 
@@ -152,10 +152,10 @@ def _of_sets(crossed: CrossFit) -> list[Suspect]:
     chances, examples = crossed.probabilities, crossed.dataset.examples
     worst: dict[int, float] = {}
     for place, name in enumerate(crossed.labels):
-        given = np.array([name in one.label_names for one in examples], dtype=np.int64)
+        labels = np.array([name in example.label_names for example in examples], dtype=np.int64)
         sides = np.stack([1 - chances[:, place], chances[:, place]], 1)
-        for n in wrong_labels(given, sides).tolist() if 0 < given.sum() < len(given) else ():
-            worst[n] = min(worst.get(n, 1.0), float(sides[n, given[n]]))
+        for n in wrong_labels(labels, sides).tolist() if 0 < labels.sum() < len(labels) else ():
+            worst[n] = min(worst.get(n, 1.0), float(sides[n, labels[n]]))
     order = sorted(worst, key=worst.__getitem__)
     return [Suspect(examples[n], crossed.predictions[n], worst[n], WRONG) for n in order]
 
@@ -163,28 +163,21 @@ def _of_sets(crossed: CrossFit) -> list[Suspect]:
 def _of_words(crossed: CrossFit) -> tuple[list[Suspect], int]:
     """Rows whose words have labels, and the number of words."""
     units, examples = crossed.unit_probabilities(), crossed.dataset.examples
-    chances = np.concatenate([one for one, _ in units])
-    given = np.array([label for _, labels in units for label in labels], dtype=np.int64)
-    owners = np.repeat(np.arange(len(units)), [len(labels) for _, labels in units])
-    starts = np.concatenate([[0], np.cumsum([len(labels) for _, labels in units])])
+    chances = np.concatenate([probabilities for probabilities, _ in units])
+    labels = np.array([label for _, own in units for label in own], dtype=np.int64)
+    places = [(row, place) for row, (_, own) in enumerate(units) for place in range(len(own))]
     words: dict[int, list[tuple[float, str]]] = defaultdict(list)
-    for n in wrong_labels(given, chances).tolist():
-        row, place = int(owners[n]), int(n - starts[owners[n]])
+    for n in wrong_labels(labels, chances).tolist():
+        row, place = places[n]
         spelled = getattr(examples[row], "words", ())
         # Windows of a long text share words, so that places do not count them.
         word = spelled[place] if len(spelled) == len(units[row][1]) else f"word {place + 1}"
         better = crossed.labels[int(chances[n].argmax())]
-        text = f"{word}: {crossed.labels[given[n]]} → {better}"
-        words[row].append((float(chances[n, given[n]]), text))
-    order = sorted(words, key=lambda row: min(words[row]))
-    suspects = [
-        Suspect(
-            examples[row],
-            crossed.predictions[row],
-            min(words[row])[0],
-            WRONG,
-            tuple(text for _, text in sorted(words[row])),
-        )
-        for row in order
-    ]
-    return suspects, len(given)
+        text = f"{word}: {crossed.labels[labels[n]]} → {better}"
+        words[row].append((float(chances[n, labels[n]]), text))
+    suspects = []
+    for row in sorted(words, key=lambda row: min(words[row])):
+        confidences, texts = zip(*sorted(words[row]), strict=True)
+        example, prediction = examples[row], crossed.predictions[row]
+        suspects.append(Suspect(example, prediction, confidences[0], WRONG, texts))
+    return suspects, len(labels)

@@ -112,10 +112,10 @@ def agreement_of(annotations: Annotations) -> dict[str, Any]:
         labels = annotations.plan["labels"]
         values = {by: form.units(row.cells, labels) for by, row in sorted(rows.items())}
         units += map(list, zip(*values.values(), strict=True))
-        for one, other in combinations(values, 2):
-            sides = pairs.setdefault((one, other), ([], []))
-            sides[0].extend(values[one])
-            sides[1].extend(values[other])
+        for first, second in combinations(values, 2):
+            sides = pairs.setdefault((first, second), ([], []))
+            sides[0].extend(values[first])
+            sides[1].extend(values[second])
     return {
         "texts": len(shared),
         "alpha": krippendorff_alpha(units, interval=form.numeric),
@@ -130,7 +130,7 @@ def agreement_of(annotations: Annotations) -> dict[str, Any]:
 def agreement(labels: str | Path) -> dict[str, Any]:
     """Return the agreement of the people who made a file of labels."""
     tables = json_lines_tables(Stream(Path(labels)), PORTION)
-    annotations = read_events((row for one in tables for row in one.rows), str(labels))
+    annotations = read_events((row for table in tables for row in table.rows), str(labels))
     if "task" not in annotations.plan:
         raise BertsmithError(f"{labels} is not a file of labels that `bertsmith label` wrote")
     return agreement_of(annotations)

@@ -21,6 +21,7 @@ from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import Compute, InferencePass, encode
 from bertsmith.infer.windows import Window
 from bertsmith.serve.errors import Overloaded, ServeError
+from bertsmith.settings.serving import ServingSettings
 
 # Tokens in a batch. On a CPU larger batches are hardly faster (7% at four times the size, MiniLM),
 # and every request waits for the current batch.
@@ -93,17 +94,14 @@ class Batcher:
     def __init__(
         self,
         model: LoadedModel,
+        settings: ServingSettings,
         *,
-        budget: int | None = None,
-        queue_batches: float | None = None,
-        patience: float = 30.0,
-        exact: bool = False,
         turn: "threading.Lock | None" = None,
         watch: Callable[[int, int, float], None] | None = None,  # requests, tokens, seconds
         canary: Canary | None = None,
     ) -> None:
         self.model, self.watch, self.canary = model, watch, canary
-        self.limit(budget, queue_batches, patience, exact)
+        self.limit(settings)
         self._turn = turn or threading.Lock()  # models of one device compute in turns
         self.jobs: deque[Job] = deque()  # by arrival
         self.waiting = 0  # tokens of small jobs that are not in a batch yet
@@ -119,16 +117,14 @@ class Batcher:
 
     # ------------------------------------------------------------------ the event loop's side
 
-    def limit(
-        self, budget: int | None, queue_batches: float | None, patience: float, exact: bool
-    ) -> None:
+    def limit(self, settings: ServingSettings) -> None:
         """Set the sizes of batches and queues, also of a queue that is in use."""
         kind = self.model.device.type
-        self.budget = budget or self.model.budget or BUDGETS.get(kind, 512)
+        self.budget = settings.batch_tokens or self.model.budget or BUDGETS.get(kind, 512)
         # tokens of small jobs that may wait
-        self.most = int(self.budget * (queue_batches or QUEUES.get(kind, 1.0)))
-        self.patience = patience  # seconds of compute in large jobs that may wait
-        self.exact = exact
+        self.most = int(self.budget * (settings.queue_batches or QUEUES.get(kind, 1.0)))
+        self.patience = 0.75 * settings.timeout  # seconds of compute in large jobs that may wait
+        self.exact = settings.exact
 
     @property
     def alive(self) -> bool:
@@ -357,8 +353,8 @@ class Batcher:
 
 
 def once(call: Callable[[], Result]) -> Generator[None, None, Result]:
-    """Return a call of a single step."""
-    yield from ()
+    """Return a call whose only step needs the model."""
+    yield
     return call()
 
 

@@ -92,7 +92,8 @@ class RemoteBert(Methods):
                 raise
 
     def __repr__(self) -> str:
-        return f"<{self.model or ', '.join(one['id'] for one in self.models)} on {self.url}>"
+        names = self.model or ", ".join(model["id"] for model in self.models)
+        return f"<{names} on {self.url}>"
 
     def __enter__(self) -> Self:
         return self

@@ -120,16 +120,6 @@ class ServedModel:
         }
 
 
-def limits(settings: ServingSettings) -> dict[str, Any]:
-    """The arguments of `Batcher.limit`."""
-    return {
-        "budget": settings.batch_tokens,
-        "queue_batches": settings.queue_batches,
-        "patience": 0.75 * settings.timeout,
-        "exact": settings.exact,
-    }
-
-
 @dataclass
 class Launcher:
     """Starts a queue and a worker for each model; models on one device compute in turns."""
@@ -152,7 +142,7 @@ class Launcher:
             canary = Canary(original, settings.canary, metrics.drift.labels(name).observe)
         turn = self.turns.setdefault(bert.device, threading.Lock())
         watch = partial(metrics.batch, name)
-        batcher = Batcher(bert, turn=turn, watch=watch, canary=canary, **limits(settings))
+        batcher = Batcher(bert, settings, turn=turn, watch=watch, canary=canary)
         with turn:
             embed(bert, [WARM[:46], WARM])
         metrics.queue(name, batcher)
@@ -163,9 +153,8 @@ class Models:
     """All models of a server, in the order in which they were named.
 
     A request names a model as NAME@VERSION, as NAME (its newest version: the one listed last), or
-    by an alias. An alias stands for one model, or for several with the share of requests that each
-    answers. An alias NAME goes before the newest version of NAME, so that a version is made
-    current, tried with a share of the requests, or withdrawn, without a change to any client.
+    by an alias of one model, or of several with the share of requests that each answers. An alias
+    NAME goes before the newest version of NAME: clients need no change for another version.
     """
 
     def __init__(

@@ -17,12 +17,10 @@ SLOW = {b"connection", b"expect", b"transfer-encoding", b"upgrade"}  # need the 
 class RefusingProtocol(H11Protocol):
     """A connection that refuses requests early, and is closed if its client is too slow.
 
-    A request that would be refused because the queues are full is answered here, before HTTP is
-    parsed in full and a task is started: under overload that saves most of the event loop's time
-    for the admitted requests. Whatever is unusual about a request takes the normal path, through
-    `Gate`, with the same outcome.
-
-    The timeout of a request limits the time to send it, and to read each piece of its answer.
+    A request that full queues refuse is answered before HTTP is parsed in full and a task is
+    started: under overload that leaves the event loop to the admitted requests. An unusual request
+    takes the normal path, through `Gate`, with the same outcome. The timeout of a request limits
+    the time to send it, and to read each piece of its answer.
     """
 
     admission: Admission

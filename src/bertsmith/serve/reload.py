@@ -21,7 +21,7 @@ from bertsmith.serve.app import application, host
 from bertsmith.serve.config import ModelSpec, ServerPlan
 from bertsmith.serve.gate import LOG, Admission
 from bertsmith.serve.metrics import Metrics
-from bertsmith.serve.models import Launcher, Models, ServedModel, limits
+from bertsmith.serve.models import Launcher, Models, ServedModel
 from bertsmith.serve.own import Readers
 from bertsmith.serve.service import ModelService
 
@@ -67,7 +67,7 @@ class Site:
             self.admission.serve(service, app)
             self.admission.app, self.app.state.service = app, service
             for model in now.values():
-                model.batcher.limit(**limits(plan.settings))
+                model.batcher.limit(plan.settings)
             self._ending = asyncio.create_task(self._end(old, service.models))
             metrics.reloads.labels("succeeded").inc()
             result = {

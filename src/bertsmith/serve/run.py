@@ -39,14 +39,12 @@ Process = multiprocessing.process.BaseProcess
 
 
 class Server(uvicorn.Server):
-    """A server that drains on SIGTERM: it accepts requests for a moment, then finishes.
+    """A server that drains on SIGTERM, and on SIGHUP without a configuration file to read again.
 
-    So it does on SIGHUP, unless there is a configuration file, which is read again instead.
-
-    Meanwhile it reports not ready, and responses close their connections, so that no client
-    sends a request on a connection that is about to be closed. Then it stops accepting
-    connections, answers the requests on open ones, and exits. A request that is not received in
-    full by then gets 408; others have the time limit of a request, whatever their clients do.
+    It accepts requests for a moment, while it reports not ready and responses close their
+    connections, so that no client sends a request on a connection that is about to be closed. Then
+    it answers the requests on open connections and exits. One that is not received in full by then
+    gets 408; others have the time limit of a request, whatever their clients do.
     """
 
     def __init__(self, config: uvicorn.Config, drain: float, listener: socket.socket) -> None:

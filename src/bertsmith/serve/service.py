@@ -246,13 +246,8 @@ class ModelService:
         texts: Sequence[str],
         steps: Generator[None, None, Result],
         depths: int = 1,
-        *,
-        prepares: bool = False,
     ) -> Result:
-        """Run a call that has the model to itself for each of its steps.
-
-        With `prepares`, the first step does not need the model.
-        """
+        """Run a call that has the model to itself for each step but the first, which prepares."""
         usage, start = self.begin(served, texts), perf_counter()
         self.check(texts)
         characters = sum(map(len, texts))
@@ -261,8 +256,7 @@ class ModelService:
         if tokens * depths * served.bert.checkpoint.config.width > MOST_NUMBERS:
             raise ServeError(413, f"the states of {tokens:,} tokens are too many for one answer")
         usage.spend(tokens)
-        if prepares:
-            await self.call(characters, lambda: next(steps))
+        await self.call(characters, lambda: next(steps))
         usage.tokenise += usage.phase("tokenize", start, perf_counter())
         job = served.batcher.submit_call(steps, tokens, usage.caller.name)
         usage.read += [[(0, len(text))] for text in texts]
@@ -290,7 +284,7 @@ class ModelService:
                     rows.append(states)
             return rows
 
-        return await self.alone(served, texts, steps(), len(chosen), prepares=True)
+        return await self.alone(served, texts, steps(), len(chosen))
 
     async def _wait(self, served: ServedModel, job: Job) -> Any:
         """Wait for the results of a job; it is cancelled with the request."""
