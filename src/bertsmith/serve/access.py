@@ -14,6 +14,7 @@ from bertsmith.train.recipe import RecipePart
 
 Scope = Literal["use", "search", "metrics", "admin"]
 ALL: tuple[Scope, ...] = ("use", "search", "metrics", "admin")
+SCOPES: dict[str, Scope] = {"/search": "search", "/metrics": "metrics"}  # others: use, admin
 Rate = Annotated[float, Field(gt=0)]
 
 
@@ -112,10 +113,3 @@ class Access:
         if scope not in caller.key.scopes:
             raise ServeError(403, f"the key {caller.name} has no scope {scope}")
         return caller
-
-
-def scope_of(path: str) -> Scope:
-    """What a key must allow for a path."""
-    if path.startswith("/admin/"):
-        return "admin"
-    return {"/search": "search", "/metrics": "metrics"}.get(path, "use")  # type: ignore[return-value]

@@ -61,11 +61,7 @@ class QueuedWindow(NamedTuple):
 
     job: Job
     number: int
-
-    @property
-    def window(self) -> Window:
-        """The window itself."""
-        return self.job.windows[self.number]
+    window: Any = None  # none of a call
 
 
 Finished = dict[Job, BaseException | None]  # with the error that ended a job, if one did
@@ -233,11 +229,12 @@ class Batcher:
         def take(job: Job, room: int, slack: int = 0) -> int:
             size, tokens = len(job.windows), 0
             while job.taken < size:
-                length = len(job.windows[job.taken].ids)
+                window = job.windows[job.taken]
+                length = len(window.ids)
                 full = tokens >= room or tokens + length > room + slack
                 if full and (batch or room < self.budget):
                     break
-                batch.append(QueuedWindow(job, job.taken))
+                batch.append(QueuedWindow(job, job.taken, window))
                 job.taken += 1
                 tokens += length
             self._count(job, -tokens)
@@ -347,7 +344,7 @@ class Batcher:
             }
             if self.canary is not None:
                 self.canary.watch(items, batch.layout.split(hidden.last))
-        for row, (job, number) in enumerate(items):
+        for row, (job, number, _) in enumerate(items):
             job.results[number] = outputs[job.key][row]
             job.done += 1
 

@@ -79,11 +79,6 @@ class ServedModel:
         """The model's prompt of this name."""
         return None if name is None else self.bert.sentence.named_prompt(name)
 
-    @property
-    def max_length(self) -> int:
-        """The maximum number of tokens per window for embeddings."""
-        return min(self.bert.max_length, self.bert.sentence.max_length or self.bert.max_length)
-
     def supports_width(self, dimensions: int) -> bool:
         """Whether the model's vectors have this width, or can be cut to it (Matryoshka)."""
         settings, width = self.bert.checkpoint.settings, self.bert.vector_width

@@ -247,7 +247,7 @@ def tei_routes(service: ModelService) -> APIRouter:
     @router.get("/info")
     async def info() -> dict[str, Any]:
         """The model of the address, else the first one, and the server's limits."""
-        return _described(service.addressed[0], service.settings.max_inputs)
+        return _info(service.addressed[0], service.settings.max_inputs)
 
     @router.get("/metrics", response_model=None)
     async def metrics() -> Response:
@@ -258,7 +258,7 @@ def tei_routes(service: ModelService) -> APIRouter:
     return router
 
 
-def _described(served: ServedModel, most: int) -> dict[str, Any]:
+def _info(served: ServedModel, most: int) -> dict[str, Any]:
     bert = served.bert
     labels = bert.checkpoint.labels
     if served.cross_encoder or "classify" in served.can:
@@ -274,7 +274,7 @@ def _described(served: ServedModel, most: int) -> dict[str, Any]:
         "model_dtype": "int8" if int8_weights(bert.model) else dtype,
         "model_type": {kind: content},
         "max_concurrent_requests": 512,
-        "max_input_length": served.max_length,
+        "max_input_length": min(bert.max_length, bert.sentence.max_length or bert.max_length),
         "max_batch_tokens": served.batcher.budget,
         "max_batch_requests": None,
         "max_client_batch_size": most,
