@@ -87,7 +87,7 @@ def _is_ours(content: bytes) -> bool:
     if not complete:
         start = json.dumps({PLAN: {}}).encode()[:-2]
         return first[: len(start)] == start[: len(first)]
-    return PLAN in (parse_table(first) or ())
+    return PLAN in (parse_table(first) or {})
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from uuid import uuid4
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Send
 
-from bertsmith.serve.access import SCOPES, Access, Caller
+from bertsmith.serve.access import SCOPES, Access, Caller, Scope
 from bertsmith.serve.errors import Overloaded, ServeError, shape_of
 from bertsmith.serve.route import failure
 from bertsmith.serve.service import USAGE, ModelService, Usage
@@ -109,7 +109,7 @@ class Admission:
             return Caller(address)
         if method not in READING and not self._own_page(headers.get(b"origin"), host):
             raise ServeError(403, "pages of other sites are refused: see the setting allow_origin")
-        scope = "admin" if path.startswith("/admin/") else SCOPES.get(path, "use")
+        scope: Scope = "admin" if path.startswith("/admin/") else SCOPES.get(path, "use")
         caller = self.access.caller(headers, address, scope)
         length = headers.get(b"content-length", b"")
         if length.isdigit() and (len(length) > 15 or int(length) > self.settings.max_body):
