@@ -138,10 +138,11 @@ def own_routes(service: ModelService, dialects: Dialects) -> APIRouter:
             read=(list[Spans] | None, None),
         )
         accepted: Any = body
+        response: Any = answer
         if verb in dialects:
             accepted = either(*dialects[verb], body)
-            answer = answer | dict[str, Any] | list[list[float]]
-        post(router, service, f"/{verb}", accepted, response_model=answer)
+            response = answer | dict[str, Any] | list[list[float]]
+        post(router, service, f"/{verb}", accepted, response_model=response)
 
     @router.get("/models")
     async def models() -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Server(uvicorn.Server):
         app: Any = config.app
         self.serving: State = app.state.admission.state
         self.timeout: float = app.state.admission.settings.timeout
-        self.site = getattr(app.state, "site", None)  # reads its configuration again
+        self.site: Any = getattr(app.state, "site", None)  # reads its configuration again
         self.tasks: list[asyncio.Task[None]] = []  # started by signals
 
     @contextmanager
