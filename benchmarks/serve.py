@@ -164,7 +164,7 @@ def paced(model: str, port: int) -> None:
     short = ServingSettings(queue_batches=1)
     launcher = Launcher(Metrics())
     service = ModelService(Models([launcher.launch("paced", bert, short)]), short, launcher.metrics)
-    serve(lambda state: host(service, None, state), listen("127.0.0.1", port))
+    serve(lambda: host(service, None), listen("127.0.0.1", port))
 
 
 # ------------------------------------------------------------------ the run

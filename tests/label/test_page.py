@@ -18,7 +18,6 @@ import uvicorn
 
 from analysis.browser import chromium
 from bertsmith.label import Session, labelling
-from bertsmith.serve.gate import State
 from bertsmith.serve.labelling import labelling_app
 from bertsmith.serve.run import config, listen
 from bertsmith.settings.labelling import LabellingSettings
@@ -40,7 +39,7 @@ def served(
     """A session behind a server in a thread."""
     settings = LabellingSettings(**{"order": "random", "held_out": 0.0, **more})
     with labelling(data, out, task=task, labels=labels, settings=settings) as session:
-        app = labelling_app(session, ServingSettings(hosts=LOOPBACK), State())
+        app = labelling_app(session, ServingSettings(hosts=LOOPBACK))
         listener = listen("127.0.0.1", 0)
         server = uvicorn.Server(config(app, "error"))
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)

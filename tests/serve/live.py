@@ -18,11 +18,10 @@ from bertsmith import Bert, create
 from bertsmith.serve import ServingSettings
 from bertsmith.serve.access import Key
 from bertsmith.serve.app import host
-from bertsmith.serve.gate import State
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Launcher, Models, Shares
+from bertsmith.serve.own import Readers
 from bertsmith.serve.run import config, listen
-from bertsmith.serve.search import Readers, SearchIndex
 from bertsmith.serve.service import ModelService
 from tasks.words import tokenizer
 
@@ -48,8 +47,7 @@ def create_app(
     models: Mapping[str, Bert],
     settings: ServingSettings | None = None,
     *,
-    index: SearchIndex | None = None,
-    state: State | None = None,
+    index: Any = None,
     originals: Mapping[str, Bert] | None = None,
     aliases: Mapping[str, Shares] | None = None,
     keys: Sequence[Key] = (),
@@ -65,7 +63,7 @@ def create_app(
     ]
     known = Models(served, aliases, any_name=chosen.any_model_name)
     readers = None if index is None else Readers(index)
-    return host(ModelService(known, chosen, launcher.metrics, keys), readers, state or State())
+    return host(ModelService(known, chosen, launcher.metrics, keys), readers)
 
 
 @contextmanager

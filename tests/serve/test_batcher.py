@@ -14,7 +14,8 @@ from bertsmith.batch import Batch as TokenBatch
 from bertsmith.infer.run import InferencePass
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Model
-from bertsmith.serve.batcher import Batcher, NotFinite, once
+from bertsmith.serve import ServingSettings
+from bertsmith.serve.batcher import Batcher, once
 from bertsmith.serve.errors import Overloaded, ServeError
 from bertsmith.tasks.embedding import embed
 from serve.live import in_event_loop
@@ -40,7 +41,9 @@ class Batch(NamedTuple):
 @contextmanager
 def batching(bert: Bert, **settings: Any) -> Iterator[tuple[Batcher, list[Batch]]]:
     batches: list[Batch] = []
-    batcher = Batcher(bert, watch=lambda *row: batches.append(Batch(*row)), **settings)
+    batcher = Batcher(
+        bert, ServingSettings(**settings), watch=lambda *row: batches.append(Batch(*row))
+    )
     try:
         yield batcher, batches
     finally:
@@ -62,7 +65,7 @@ async def taken(batcher: Batcher) -> None:
 
 @in_event_loop
 async def test_requests_share_batches_and_get_their_own_results(bert: Bert) -> None:
-    with batching(bert, budget=2000) as (batcher, batches):
+    with batching(bert, batch_tokens=2000) as (batcher, batches):
         with held(batcher):
             first = batcher.submit(job(3))  # the worker takes this one alone
             await taken(batcher)
@@ -75,7 +78,7 @@ async def test_requests_share_batches_and_get_their_own_results(bert: Bert) -> N
 @in_event_loop
 async def test_a_long_job_delays_short_ones_by_one_batch(bert: Bert) -> None:
     order: list[str] = []
-    with batching(bert, budget=240, queue_batches=100) as (batcher, batches):
+    with batching(bert, batch_tokens=240, queue_batches=100) as (batcher, batches):
         with held(batcher):
             long = batcher.submit(job(*[60] * 40))
             while long.taken == 0:
@@ -93,7 +96,7 @@ async def test_a_long_job_delays_short_ones_by_one_batch(bert: Bert) -> None:
 
 @in_event_loop
 async def test_a_long_job_is_not_starved_by_short_ones(bert: Bert) -> None:
-    with batching(bert, budget=120, queue_batches=1000) as (batcher, _):
+    with batching(bert, batch_tokens=120, queue_batches=1000) as (batcher, _):
         long = batcher.submit(job(*[60] * 8))
         count = 0
         while not long.future.done():
@@ -104,7 +107,7 @@ async def test_a_long_job_is_not_starved_by_short_ones(bert: Bert) -> None:
 
 @in_event_loop
 async def test_windows_beyond_the_budget_alternate_with_short_jobs(bert: Bert) -> None:
-    with batching(bert, budget=32, queue_batches=100) as (batcher, batches):
+    with batching(bert, batch_tokens=32, queue_batches=100) as (batcher, batches):
         long = batcher.submit(job(*[60] * 3))
         short = [batcher.submit(job(5)) for _ in range(3)]
         await asyncio.gather(long.future, *(one.future for one in short))
@@ -113,7 +116,7 @@ async def test_windows_beyond_the_budget_alternate_with_short_jobs(bert: Bert) -
 
 @in_event_loop
 async def test_a_full_queue_refuses(bert: Bert) -> None:
-    with batching(bert, budget=64, queue_batches=2) as (batcher, _):
+    with batching(bert, batch_tokens=64, queue_batches=2) as (batcher, _):
         with held(batcher):
             jobs = [batcher.submit(job(50))]
             await taken(batcher)
@@ -129,7 +132,7 @@ async def test_a_full_queue_refuses(bert: Bert) -> None:
 
 @in_event_loop
 async def test_large_jobs_do_not_close_the_queue_to_small_ones(bert: Bert) -> None:
-    with batching(bert, budget=64, queue_batches=1) as (batcher, _):
+    with batching(bert, batch_tokens=64, queue_batches=1) as (batcher, _):
         with held(batcher):
             large = [batcher.submit(job(*[60] * 40)) for _ in range(3)]
             while not any(one.taken for one in large):
@@ -144,7 +147,7 @@ async def test_large_jobs_do_not_close_the_queue_to_small_ones(bert: Bert) -> No
 @in_event_loop
 async def test_large_jobs_take_turns(bert: Bert) -> None:
     progress: list[tuple[int, int]] = []
-    with batching(bert, budget=240, queue_batches=1) as (batcher, _):
+    with batching(bert, batch_tokens=240, queue_batches=1) as (batcher, _):
         with held(batcher):
             jobs = [batcher.submit(job(*[60] * 40)) for _ in range(2)]
             batcher.watch = lambda *_: progress.append((jobs[0].taken, jobs[1].taken))
@@ -155,7 +158,7 @@ async def test_large_jobs_take_turns(bert: Bert) -> None:
 
 @in_event_loop
 async def test_large_jobs_are_refused_when_they_would_time_out(bert: Bert) -> None:
-    with batching(bert, budget=64, patience=30) as (batcher, _):
+    with batching(bert, batch_tokens=64, timeout=40) as (batcher, _):
         await batcher.submit(job(5)).future
         with held(batcher):
             batcher.speed = 100.0
@@ -179,7 +182,7 @@ async def test_calls_take_turns_with_small_jobs(bert: Bert) -> None:
             yield
         return "done"
 
-    with batching(bert, budget=64) as (batcher, _):
+    with batching(bert, batch_tokens=64) as (batcher, _):
         with held(batcher):
             call = batcher.submit_call(steps(), 500)
             while call.turn < 2:  # the worker waits with its first step
@@ -195,7 +198,7 @@ async def test_calls_take_turns_with_small_jobs(bert: Bert) -> None:
 
 @in_event_loop
 async def test_what_is_cancelled_is_not_computed(bert: Bert) -> None:
-    with batching(bert, budget=64, queue_batches=100) as (batcher, batches):
+    with batching(bert, batch_tokens=64, queue_batches=100) as (batcher, batches):
         with held(batcher):
             first = batcher.submit(job(5))
             await taken(batcher)
@@ -224,7 +227,7 @@ async def test_only_the_guilty_request_fails(
         return hidden._replace(last=hidden.last.masked_fill(guilty[:, None], float("nan")))
 
     monkeypatch.setattr(encoder, "forward", failing)
-    with batching(bert, budget=1000) as (batcher, _):
+    with batching(bert, batch_tokens=1000) as (batcher, _):
         with held(batcher):
             jobs = [batcher.submit(job(3))]
             await taken(batcher)
@@ -232,7 +235,7 @@ async def test_only_the_guilty_request_fails(
         results = await asyncio.gather(*(one.future for one in jobs), return_exceptions=True)
         wrong = [n for n, one in enumerate(results) if isinstance(one, BaseException)]
         assert wrong == [4]
-        assert isinstance(results[4], NotFinite if kind == "nan" else torch.OutOfMemoryError)
+        assert isinstance(results[4], ServeError if kind == "nan" else torch.OutOfMemoryError)
         assert results[5] == [4, 5]
         assert batcher.alive
         assert batcher.waiting == 0
@@ -240,7 +243,7 @@ async def test_only_the_guilty_request_fails(
 
 @in_event_loop
 async def test_calls_run_alone_and_are_not_starved(bert: Bert) -> None:
-    with batching(bert, budget=64, queue_batches=1000) as (batcher, _):
+    with batching(bert, batch_tokens=64, queue_batches=1000) as (batcher, _):
         call = batcher.submit_call(once(lambda: threading.current_thread().name), 500)
         count = 0
         while not call.future.done():
@@ -271,7 +274,7 @@ async def test_exact_gives_the_same_bits_in_any_company(bert: Bert) -> None:
 
 @in_event_loop
 async def test_a_closed_batcher_finishes_what_it_has(bert: Bert) -> None:
-    batcher = Batcher(bert, budget=20, queue_batches=100)
+    batcher = Batcher(bert, ServingSettings(batch_tokens=20, queue_batches=100))
     jobs = [batcher.submit(job(5)) for _ in range(50)]
     closing = threading.Thread(target=batcher.close)
     closing.start()
@@ -284,7 +287,7 @@ async def test_a_closed_batcher_finishes_what_it_has(bert: Bert) -> None:
 @in_event_loop
 async def test_a_client_with_little_is_admitted_to_a_full_queue(bert: Bert) -> None:
     """One client's many requests fill the queue; others still have their share of it."""
-    with batching(bert, budget=64, queue_batches=2) as (batcher, _):
+    with batching(bert, batch_tokens=64, queue_batches=2) as (batcher, _):
         with held(batcher):
             jobs = [batcher.submit(job(50), "many")]
             await taken(batcher)
@@ -307,7 +310,7 @@ async def test_a_client_with_little_is_admitted_to_a_full_queue(bert: Bert) -> N
 @in_event_loop
 async def test_small_jobs_of_clients_take_turns(bert: Bert) -> None:
     order: list[str] = []
-    with batching(bert, budget=40, queue_batches=100) as (batcher, _):
+    with batching(bert, batch_tokens=40, queue_batches=100) as (batcher, _):
         with held(batcher):
             first = batcher.submit(job(20), "many")
             await taken(batcher)
@@ -323,7 +326,7 @@ async def test_small_jobs_of_clients_take_turns(bert: Bert) -> None:
 
 @in_event_loop
 async def test_a_request_of_400_texts_turns_nobody_away(bert: Bert) -> None:
-    with batching(bert, budget=512, queue_batches=16) as (batcher, _):
+    with batching(bert, batch_tokens=512, queue_batches=16) as (batcher, _):
         with held(batcher):
             large = batcher.submit(job(*[12] * 400), "one")
             small = [batcher.submit(job(12), "other") for _ in range(250)]

@@ -17,7 +17,6 @@ from bertsmith.checkpoint import Lora, attach, save_adapter
 from bertsmith.errors import BertsmithError
 from bertsmith.serve import ServingSettings
 from bertsmith.serve.config import ModelSpec, ServerPlan
-from bertsmith.serve.gate import State
 from bertsmith.serve.reload import Site
 from serve.live import in_event_loop, tiny
 
@@ -45,7 +44,7 @@ class Files:
         return load(spec.path, device="cpu")
 
     def site(self) -> Site:
-        return Site(self.read, self.open, None, State())
+        return Site(self.read, self.open, None)
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def label(
         session.start()
         if not no_browser and not as_json and sys.stdout.isatty():
             webbrowser.open(address)
-        serve(lambda state: labelling_app(session, serving, state), listener, drain=0)
+        serve(lambda: labelling_app(session, serving), listener, drain=0)
 
 
 ABOUT = ("row_id", "line", "split", "suggested", "confidence")  # beside the texts

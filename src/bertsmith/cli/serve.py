@@ -100,7 +100,7 @@ class AppFactory:
         )
         return place, plan_of(content, folder, settings, self.paths, self.loading)
 
-    def __call__(self, state: Any) -> Any:
+    def __call__(self) -> Any:
         """Load all models and say where they are."""
         import torch
 
@@ -116,7 +116,7 @@ class AppFactory:
             from bertsmith.search import Index
 
             index = Index.open(self.place.index)
-        site = Site(lambda: self.read()[1], _open, index, state)
+        site = Site(lambda: self.read()[1], _open, index)
         app = site.app
         if self.config is not None:
             app.state.site = site

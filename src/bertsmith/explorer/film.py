@@ -1,7 +1,5 @@
 """A film of a pre-training run: the weights of many steps in one page, with a slider over them."""
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections import defaultdict
@@ -16,7 +14,7 @@ from torch import Tensor
 
 from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.explorer.page import check_page, explorer_settings, write_explorer
-from bertsmith.explorer.weights import Packed, pack, scales_of
+from bertsmith.explorer.weights import Floats, Packed, pack, scales_of
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.opening import open_model
 from bertsmith.pages.charts import Series, line_chart
@@ -85,33 +83,33 @@ def _packed_steps(
         return zlib.compress(data.tobytes())
 
     while True:
-        parts = list(map(difference, steps, [None, *steps[:-1]]))
-        if sum(map(len, parts)) * BASE64 < megabytes * 1e6 or len(steps) <= 2:
+        differences = list(map(difference, steps, [None, *steps[:-1]]))
+        if sum(map(len, differences)) * BASE64 < megabytes * 1e6 or len(steps) <= 2:
             break
         del steps[1]  # the first steps differ least
     first = packed(steps[0])
+    tokens = [checkpoints.read(step).numbers["tokens"] for step in steps]
     return {
-        "steps": [
-            {"step": step, "tokens": checkpoints.read(step).numbers["tokens"]} for step in steps
-        ],
-        "sizes": [len(part) for part in parts],
+        "steps": [{"step": s, "tokens": t} for s, t in zip(steps, tokens, strict=True)],
+        "sizes": list(map(len, differences)),
         "left_out": len(checkpoints.steps()) - len(steps),
         "bytes": len(first.data),
-    }, Packed(first.entries, b"".join(parts))
+    }, Packed(first.entries, b"".join(differences))
 
 
 def _charts(run: PretrainingRun) -> list[str]:
-    """Loss and accuracy of each objective over the steps."""
     chart = partial(line_chart, x_label="step", log_x=True, x_end=run.step)
-    pair = partial(_pair, _curves(run))
-    return [
-        one
-        for term in run.terms()
-        for one in (
-            chart(f"{term_name(term)}: loss", pair(term), y_label="nats"),
-            chart(f"{term_name(term)}: accuracy", pair(f"{term}_accuracy", 100), unit="%"),
-        )
-    ]
+    curves, charts = _curves(run), list[str]()
+
+    def series(key: str, scale: float = 1.0) -> list[Series]:
+        train, held = ([(x, y * scale) for x, y in curves[name]] for name in (key, HELD + key))
+        return [Series("training", train), Series("held-out", held, dots=True)]
+
+    for term in run.terms():
+        name, accuracy = term_name(term), series(f"{term}_accuracy", 100)
+        charts.append(chart(f"{name}: loss", series(term), y_label="nats"))
+        charts.append(chart(f"{name}: accuracy", accuracy, unit="%"))
+    return charts
 
 
 def load_step(bert: LoadedModel, checkpoints: Checkpoints, step: int) -> None:
@@ -128,12 +126,10 @@ def _tensor(tensors: Mapping[str, Tensor], name: str, place: Path) -> Tensor:
     return tensors[f"model.{name}"]
 
 
-def _scales(
-    checkpoints: Checkpoints, steps: Sequence[int], bert: LoadedModel
-) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
+def _scales(checkpoints: Checkpoints, steps: Sequence[int], bert: LoadedModel) -> dict[str, Floats]:
     """The scales of all matrices, which fit every step: so differences of codes are small."""
-    scales: dict[str, np.ndarray[Any, np.dtype[np.float32]]] = {}
-    matrices = [name for name, one in bert.model.named_parameters() if one.ndim > 1]
+    scales: dict[str, Floats] = {}
+    matrices = [name for name, weight in bert.model.named_parameters() if weight.ndim > 1]
     for step in steps:
         tensors = checkpoints.read(step).tensors["model"]
         for name in matrices:
@@ -152,13 +148,9 @@ def _curves(run: PretrainingRun) -> dict[str, list[tuple[float, float]]]:
             if step > 0 and isinstance(value, float) and math.isfinite(value):
                 bucket = step if key.startswith(HELD) else int(POINTS * math.log2(step))
                 buckets[key][bucket].append((step, value))
-    means = {key: [np.mean(one, 0) for one in found.values()] for key, found in buckets.items()}
-    return {key: [(float(x), float(y)) for x, y in points] for key, points in means.items()}
-
-
-def _pair(
-    curves: Mapping[str, list[tuple[float, float]]], key: str, scale: float = 1.0
-) -> list[Series]:
-    """The curves of a key in training and on held-out text."""
-    train, held = ([(x, y * scale) for x, y in curves.get(one, [])] for one in (key, HELD + key))
-    return [Series("training", train), Series("held-out", held, dots=True)]
+    curves: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for key, groups in buckets.items():
+        for group in groups.values():
+            x, y = np.mean(group, 0).tolist()
+            curves[key].append((x, y))
+    return curves

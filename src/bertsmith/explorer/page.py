@@ -1,7 +1,5 @@
 """The explorer page: settings and weights for the scripts in pages/, written as one file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -89,7 +87,8 @@ def write_explorer(
     )
     write_text(path, html)
     report = {name: settings[name] for name in ("dtype", "parameters", "panels")}
-    report |= {"steps": [one["step"] for one in film["steps"]]} if film else {}
+    if film:
+        report["steps"] = [state["step"] for state in film["steps"]]
     return {"out": str(path), "bytes": len(html.encode()), **report}
 
 
@@ -161,12 +160,10 @@ def _distances(signal: object, longest: int) -> list[int] | None:
     """The table row of each relative distance, if positions are relative."""
     match signal:
         case Disentangled(span, buckets, furthest):
-            rows = distance_rows(longest, span, buckets, furthest)
+            return list(map(int, distance_rows(longest, span, buckets, furthest)))
         case DistanceBias(buckets, furthest):
-            rows = distance_rows(longest, 0, buckets, furthest, floored=True)
-        case _:
-            return None
-    return [int(row) for row in rows]
+            return list(map(int, distance_rows(longest, 0, buckets, furthest, floored=True)))
+    return None
 
 
 def _panels(heads: list[str]) -> list[str]:

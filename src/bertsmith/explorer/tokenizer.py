@@ -1,7 +1,5 @@
 """A tokenizer as data for the page's script; unsupported components are refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -33,6 +31,7 @@ def tokenizer_settings(tokenizer: Tokenizer) -> dict[str, Any]:
     for part, known in (("normalizer", NORMALIZERS), ("pre_tokenizer", PRE_TOKENIZERS)):
         for step in _steps(stored[part]):
             _check_step(step, part, known)
+    bytewise = any(step["type"] == "ByteLevel" for step in _steps(stored["pre_tokenizer"]))
     model, kind = stored["model"], stored["model"]["type"]
     if kind not in MODELS:
         raise _unsupported(f"the model {kind}")
@@ -42,7 +41,7 @@ def tokenizer_settings(tokenizer: Tokenizer) -> dict[str, Any]:
     for token, number in tokenizer.vocabulary().items():
         tokens[number] = token
     return {
-        "kind": "bytes" if _byte_level(stored["pre_tokenizer"]) else kind.lower(),
+        "kind": "bytes" if bytewise else kind.lower(),
         "tokens": tokens,
         "model": {"type": kind, **{key: model.get(key) for key in KEPT[kind]}, **_learned(model)},
         "normalizer": stored["normalizer"],
@@ -60,8 +59,8 @@ def tokenizer_settings(tokenizer: Tokenizer) -> dict[str, Any]:
 def _learned(model: dict[str, Any]) -> dict[str, Any]:
     """Merges, or pieces and their scores; a vocabulary itself is in `tokens`."""
     if model["type"] == "BPE":
-        merges = [one.split(" ") if isinstance(one, str) else one for one in model["merges"]]
-        return {"merges": merges}
+        merges = model["merges"]
+        return {"merges": [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]}
     if model["type"] == "Unigram":
         pieces, scores = zip(*model["vocab"], strict=True)
         return {"pieces": pieces, "scores": scores}
@@ -86,10 +85,6 @@ def _check_step(step: dict[str, Any], part: str, known: set[str]) -> None:
     expression = pattern.get("Regex") if isinstance(pattern, dict) else None
     if isinstance(expression, str) and OTHER_REGEX.search(expression):
         raise _unsupported(f"the regular expression {expression[:60]!r}")
-
-
-def _byte_level(part: Any) -> bool:
-    return any(step["type"] == "ByteLevel" for step in _steps(part))
 
 
 def _unsupported(what: str) -> BertsmithError:

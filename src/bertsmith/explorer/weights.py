@@ -1,17 +1,17 @@
 """The weights of a page: tensors packed as int8 or float16."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.errors import BertsmithError
 
+Floats = NDArray[np.float32]
 GROUP = 32  # neighbours in a row that share a scale
 PART = 3 * 2**20  # bytes in a part of base64; a multiple of 3, so that parts need no padding
 
@@ -35,7 +35,7 @@ class Packed:
 def pack(
     tensors: Mapping[str, Tensor],
     dtype: str = "int8",
-    scales: Mapping[str, np.ndarray[Any, np.dtype[np.float32]]] | None = None,
+    scales: Mapping[str, Floats] | None = None,
 ) -> Packed:
     """Pack the tensors of a model; vectors (biases and norms) stay float32.
 
@@ -48,7 +48,7 @@ def pack(
     known: dict[tuple[int, tuple[int, ...]], str] = {}
     data = bytearray()
 
-    def place(array: np.ndarray[Any, Any]) -> int:
+    def place(array: NDArray[Any]) -> int:
         start = len(data)
         data.extend(np.ascontiguousarray(array).tobytes())
         data.extend(bytes(-len(data) % 4))
@@ -80,10 +80,8 @@ def pack(
 
 
 def quantise(
-    values: np.ndarray[Any, np.dtype[np.float32]],
-    group: int = GROUP,
-    scales: np.ndarray[Any, np.dtype[np.float32]] | None = None,
-) -> tuple[np.ndarray[Any, np.dtype[np.int8]], np.ndarray[Any, np.dtype[np.float32]]]:
+    values: Floats, group: int = GROUP, scales: Floats | None = None
+) -> tuple[NDArray[np.int8], Floats]:
     """A matrix (R, C) as int8 codes (R, C), and scales (R, G) of each group of neighbours."""
     rows, columns = values.shape
     grid = grouped(values, group)
@@ -93,14 +91,12 @@ def quantise(
     return codes.reshape(rows, -1)[:, :columns], scales
 
 
-def scales_of(
-    values: np.ndarray[Any, np.dtype[np.float32]], group: int = GROUP
-) -> np.ndarray[Any, np.dtype[np.float32]]:
+def scales_of(values: Floats, group: int = GROUP) -> Floats:
     """The scales (R, G) with which the largest value of each group becomes 127."""
     return (np.abs(grouped(values, group)).max(-1) / 127).astype(np.float32)
 
 
-def grouped(values: np.ndarray[Any, Any], group: int) -> np.ndarray[Any, Any]:
+def grouped(values: Floats, group: int) -> Floats:
     """A matrix (R, C) in groups of neighbours (R, G, group), with zeros after the last."""
     gap = -values.shape[1] % group
     return np.pad(values, ((0, 0), (0, gap))).reshape(len(values), -1, group)

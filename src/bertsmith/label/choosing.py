@@ -1,7 +1,5 @@
 """Which texts to label next: those that the model doubts, and that differ from one another."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from typing import Any
@@ -33,7 +31,7 @@ def chosen(
     draws = np.random.default_rng([seed, len(done)])
     left = np.setdiff1d(np.arange(len(vectors)), np.asarray(done, dtype=np.int64))
     if len(left) <= count:
-        return [int(one) for one in left]
+        return list(map(int, left))
     if doubts is not None:
         order = np.argsort(-doubts[left], kind="stable")
         left = left[order[: WIDTH * count]]
@@ -43,8 +41,8 @@ def chosen(
     weights = np.ones(len(left)) if doubts is None else doubts[left] + 1e-6
     fresh = _unlike(unit[left], unit[np.asarray(done, dtype=np.int64)])
     groups = _groups(unit[left[fresh]], weights[fresh], count, draws)
-    picked = [int(left[fresh][number]) for number in groups]
-    rest = [int(one) for one in left if int(one) not in set(picked)]
+    picked = list(map(int, left[fresh][groups]))
+    rest = [number for number in map(int, left) if number not in set(picked)]
     return picked + rest[: count - len(picked)]
 
 

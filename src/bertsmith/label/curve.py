@@ -3,11 +3,10 @@
 Every size is scored on all labelled rows: each fold by models of that many rows of the other folds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -83,54 +82,49 @@ class LearningCurve:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values."""
-        target = None if self.target is None else asdict(self.fit.labels_for(self.target))
-        content: dict[str, Any] = finite(
-            {
-                **{name: getattr(self, name) for name in ("task", "metric", "model", "file")},
-                "labels": self.labels,
-                "confidence": self.fit.confidence,
-                "points": [asdict(one) for one in self.points],
-                "now": asdict(self.score(self.labels)),
-                "more": [
-                    {
-                        "labels": count,
-                        "gain": asdict(self.gain(count)),
-                        "score": asdict(self.score(self.labels + count)),
-                    }
-                    for count in self.more
-                ],
-                "exponent": self.fit.exponent,
-                "limit": asdict(self.fit.limit),
-                "target": target and {"score": self.target, "labels": target},
-                "classes": [asdict(one) for one in self.classes],
-                "summary": self.lines(),
-            }
-        )
-        return content
+        target = None
+        if self.target is not None:
+            needed = asdict(self.fit.labels_for(self.target))
+            target = {"score": self.target, "labels": needed}
+        more = []
+        for count in self.more:
+            gain, score = asdict(self.gain(count)), asdict(self.score(self.labels + count))
+            more.append({"labels": count, "gain": gain, "score": score})
+        content = {
+            **{name: getattr(self, name) for name in ("task", "metric", "model", "file", "labels")},
+            "confidence": self.fit.confidence,
+            "points": list(map(asdict, self.points)),
+            "now": asdict(self.score(self.labels)),
+            "more": more,
+            "exponent": self.fit.exponent,
+            "limit": asdict(self.fit.limit),
+            "target": target,
+            "classes": list(map(asdict, self.classes)),
+            "summary": self.lines(),
+        }
+        return dict(finite(content))
 
     def lines(self) -> list[str]:
         """The answer in sentences."""
-        now = self.score(self.labels)
-        metric = self.metric.replace("_", " ")
-        lines = [
-            f"{self.labels:,} labels: {metric} {100 * now.value:.1f} "
-            f"({100 * now.low:.1f} to {100 * now.high:.1f})"
-        ]
+
+        def interval(between: Between) -> str:
+            return f"({100 * between.low:.1f} to {100 * between.high:.1f})"
+
+        now, metric = self.score(self.labels), self.metric.replace("_", " ")
+        lines = [f"{self.labels:,} labels: {metric} {100 * now.value:.1f} {interval(now)}"]
         for count in self.more:
-            one = self.gain(count)
-            values = f"{100 * one.value:+.1f} points ({100 * one.low:.1f} to {100 * one.high:.1f})"
-            lines.append(f"{count:,} more labels: {values}")
+            gain = self.gain(count)
+            points = f"{100 * gain.value:+.1f} points {interval(gain)}"
+            lines.append(f"{count:,} more labels: {points}")
         if self.target is not None:
-            one = self.fit.labels_for(self.target)
-            counts = (one.value, one.low, one.high)
+            needed = self.fit.labels_for(self.target)
+            counts = (needed.value, needed.low, needed.high)
             middle, low, high = (f"{n:,.0f}" if n < MOST else "never" for n in counts)
             lines.append(f"labels for {metric} {100 * self.target:.1f}: {middle} ({low} to {high})")
-        if lacking := [one for one in self.classes if one.lacking]:
-            names = ", ".join(
-                f"{one.name} ({one.rows} rows, F1 {one.all:.2f})" for one in lacking[:5]
-            )
+        if lacking := [row for row in self.classes if row.lacking]:
+            names = (f"{row.name} ({row.rows} rows, F1 {row.all:.2f})" for row in lacking[:5])
             more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
-            lines.append(f"classes that lack rows: {names}{more}")
+            lines.append(f"classes that lack rows: {', '.join(names)}{more}")
         return lines
 
     def page(self) -> str:
@@ -152,13 +146,13 @@ class LearningCurve:
             log_x=True,
         )
         points = [
-            (f"{one.labels:,}", *(f"{100 * value:.1f}" for value in (one.score, one.low, one.high)))
-            for one in self.points
+            (f"{p.labels:,}", f"{100 * p.score:.1f}", f"{100 * p.low:.1f}", f"{100 * p.high:.1f}")
+            for p in self.points
         ]
         heads = ("class", "rows", "F1 with half", "F1 with all", "")
         classes = [
-            (one.name, one.rows, f"{one.half:.2f}", f"{one.all:.2f}", "lacks rows" * one.lacking)
-            for one in self.classes
+            (row.name, row.rows, f"{row.half:.2f}", f"{row.all:.2f}", "lacks rows" * row.lacking)
+            for row in self.classes
         ]
         return page(
             "learning_curve.html",
@@ -213,7 +207,7 @@ def learning_curve(
         raise BertsmithError(f"{dataset.path}: a learning curve needs {LEAST} labelled rows")
     if target is not None and not 0 < target < 1:
         raise BertsmithError(f"target must be a score between 0 and 1, not {target}")
-    if any(isinstance(one, bool) or one < 1 for one in more):
+    if any(isinstance(labels, bool) or labels < 1 for labels in more):
         raise BertsmithError("more must be numbers of labels from 1")
     if learn is None and full:
         learn = _fine_tuning(model, device)
@@ -230,15 +224,15 @@ def learning_curve(
         [[predictions[number].value for number in numbers] for predictions in repeated]
         for repeated in measured
     ]
-    scorers = [[kind.score(scored, one, None) for one in repeated] for repeated in values]
+    scorers = [[kind.score(scored, row, None) for row in repeated] for repeated in values]
     scores, covariance, noise = _statistics(scorers, metric, len(numbers), seed)
     fit = forecast(
         sizes, scores.tolist(), covariance, noise=noise, confidence=CONFIDENCE, seed=seed
     )
     margins = 1.645 * np.sqrt(np.diag(covariance))
     points = [
-        CurvePoint(size, float(one), float(one - margin), min(1.0, float(one + margin)))
-        for size, one, margin in zip(sizes, scores, margins, strict=True)
+        CurvePoint(size, score, score - margin, min(1.0, score + margin))
+        for size, score, margin in zip(sizes, scores.tolist(), margins.tolist(), strict=True)
     ]
     return LearningCurve(
         dataset.task,
@@ -284,9 +278,9 @@ def _linear_layer(encoder: FrozenEncoder) -> Learn:
 
     def learn(dataset: Dataset[Any]) -> Callable[[Sequence[Any]], list[Prediction]]:
         size = len(dataset)
-        chosen = {"strengths": [strengths[size]]} if size in strengths else {}
-        learner = encoder.fit(dataset, **chosen)  # type: ignore[arg-type]
-        strengths.setdefault(size, learner.strength)
+        chosen: Any = {"strengths": [strengths[size]]} if size in strengths else {}
+        learner = encoder.fit(dataset, **chosen)
+        strengths[size] = learner.strength
         return learner.predictions
 
     return learn
@@ -307,7 +301,7 @@ def _fine_tuning(model: str | Path, device: str | None) -> Learn:
 def _sizes(most: int, labels: int) -> list[int]:
     """Numbers of labels from few to most, in equal ratios."""
     least = max(most / 16, min(2 * labels, most / 4), 8)
-    return sorted({int(one) for one in np.geomspace(least, most, SIZES).round()})
+    return sorted({int(size) for size in np.geomspace(least, most, SIZES).round()})
 
 
 def _measured(
@@ -340,7 +334,7 @@ def _measured(
 def _round(count: float) -> int:
     """A number of labels as people ask for: 1, 2 or 5 with zeros."""
     power = 10 ** int(np.floor(np.log10(max(count, 1))))
-    return int(min((1, 2, 5, 10), key=lambda one: abs(one - count / power)) * power)
+    return int(min((1, 2, 5, 10), key=lambda step: abs(step - count / power)) * power)
 
 
 def _classes(
@@ -349,21 +343,24 @@ def _classes(
     """F1 of every class with about half of the labels and with all; those that lack rows first."""
     kind = task_named(dataset.task)
     half = min(range(len(sizes) - 1), key=lambda place: abs(sizes[place] - sizes[-1] / 2))
-    sides = [[kind.per_class(dataset, one) for one in values[place]] for place in (half, -1)]
-    names = [name for name, one in sides[1][0].items() if one.support]
-    if not names:
+    before, after = ([kind.per_class(dataset, v) for v in values[place]] for place in (half, -1))
+
+    def f1_of(name: str, repeats: Sequence[Any]) -> float:
+        return fmean(scores[name].f1 if name in scores else 0.0 for scores in repeats)
+
+    supports = {name: int(row.support) for name, row in after[0].items() if row.support}
+    rows = [
+        ClassRow(name, count, f1_of(name, before), f1_of(name, after), False)
+        for name, count in supports.items()
+    ]
+    if not rows:
         return ()
-    before, after = (
-        [
-            float(np.mean([one[name].f1 if name in one else 0.0 for one in repeated]))
-            for name in names
-        ]
-        for repeated in sides
-    )
-    counts = [int(sides[1][0][name].support) for name in names]
-    mean, common = float(np.mean(after)), float(np.median(counts))
-    rows = []
-    for name, count, half_f1, f1 in zip(names, counts, before, after, strict=True):
-        lacking = count < FEW or (count <= common and f1 < mean and f1 - half_f1 > 0.03)
-        rows.append(ClassRow(name, count, half_f1, f1, lacking))
-    return tuple(sorted(rows, key=lambda one: (not one.lacking, one.all)))
+    mean, common = fmean(row.all for row in rows), median(supports.values())
+
+    def lacks(row: ClassRow) -> bool:
+        return row.rows < FEW or (
+            row.rows <= common and row.all < mean and row.all - row.half > 0.03
+        )
+
+    rows = [replace(row, lacking=lacks(row)) for row in rows]
+    return tuple(sorted(rows, key=lambda row: (not row.lacking, row.all)))

@@ -1,7 +1,5 @@
 """Labels that are probably wrong: found by a model that did not see them, for a person to judge."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
@@ -51,12 +49,12 @@ class WrongLabels:
 
     def rows(self, chosen: str = "leave out") -> list[dict[str, Any]]:
         """One decision about each suspect, as lines of a file of corrections."""
-        return [self._row(one, chosen) for one in self.suspects]
-
-    def _row(self, one: Suspect, chosen: str) -> dict[str, Any]:
-        about = {"why": one.why, "suggestion": one.prediction.value, "confidence": one.confidence}
-        row: dict[str, Any] = finite(decision(one.example, chosen) | about)
-        return row | ({"words": list(one.words)} if one.words else {})
+        rows = []
+        for suspect in self.suspects:
+            row = decision(suspect.example, chosen) | {"why": suspect.why}
+            row |= {"suggestion": suspect.prediction.value, "confidence": suspect.confidence}
+            rows.append(finite(row) | ({"words": list(suspect.words)} if suspect.words else {}))
+        return rows
 
     def write(self, path: str | Path) -> None:
         """Write decisions to leave all of them out, for `finetune(corrections=...)`."""
@@ -67,14 +65,10 @@ class WrongLabels:
         """A page to decide on each: keep, leave out, or take the suggested label."""
         kind = task_named(self.dataset.task)
         items = [
-            {
-                **display_parts(kind, one.example, one.prediction),
-                "row": self._row(one, "keep"),
-                "why": one.why,
-                "words": one.words,
-                "label_confidence": f"{one.confidence:.2f}",
-            }
-            for one in self.suspects
+            display_parts(kind, suspect.example, suspect.prediction)
+            | {"row": row, "why": suspect.why, "words": suspect.words}
+            | {"label_confidence": f"{suspect.confidence:.2f}"}
+            for suspect, row in zip(self.suspects, self.rows("keep"), strict=True)
         ]
         name = self.dataset.path.name
         return page(
@@ -126,30 +120,30 @@ def find_wrong_labels(
         suspects = _of_sets(crossed)
     else:
         suspects, count = _of_words(crossed)
-    known = {id(one.example) for one in suspects}
+    known = {id(suspect.example) for suspect in suspects}
     predictions = dict(zip(map(id, examples), crossed.predictions, strict=True))
-    for one in contradictions(examples):
-        prediction = predictions[id(one)]
-        if id(one) not in known and prediction.value != kind.label_of(one):
-            suspects.append(Suspect(one, prediction, prediction.confidence, CONTRADICTED))
+    for example in contradictions(examples):
+        prediction = predictions[id(example)]
+        if id(example) not in known and prediction.value != kind.label_of(example):
+            suspects.append(Suspect(example, prediction, prediction.confidence, CONTRADICTED))
     return WrongLabels(crossed.dataset, str(model), tuple(suspects), count)
 
 
 def contradictions(examples: Sequence[Any]) -> list[Any]:
     """Examples with the texts of another and a different label."""
     groups: dict[Hashable, list[Any]] = defaultdict(list)
-    for one in examples:
-        groups[key(one)].append(one)
-    return [one for some in groups.values() if len({one.gold for one in some}) > 1 for one in some]
+    for example in examples:
+        groups[key(example)].append(example)
+    differing = [group for group in groups.values() if len({row.gold for row in group}) > 1]
+    return [example for group in differing for example in group]
 
 
 def _of_rows(crossed: CrossFit) -> list[Suspect]:
-    """Rows of one label each."""
     chances, examples = crossed.probabilities, crossed.dataset.examples
-    given = [crossed.labels.index(one.label_names[0]) for one in examples]
+    labels = [crossed.labels.index(example.label_names[0]) for example in examples]
     return [
-        Suspect(examples[n], crossed.predictions[n], float(chances[n, given[n]]), WRONG)
-        for n in wrong_labels(given, chances).tolist()
+        Suspect(examples[n], crossed.predictions[n], float(chances[n, labels[n]]), WRONG)
+        for n in wrong_labels(labels, chances).tolist()
     ]
 
 
@@ -158,10 +152,10 @@ def _of_sets(crossed: CrossFit) -> list[Suspect]:
     chances, examples = crossed.probabilities, crossed.dataset.examples
     worst: dict[int, float] = {}
     for place, name in enumerate(crossed.labels):
-        given = np.array([name in one.label_names for one in examples], dtype=np.int64)
+        labels = np.array([name in example.label_names for example in examples], dtype=np.int64)
         sides = np.stack([1 - chances[:, place], chances[:, place]], 1)
-        for n in wrong_labels(given, sides).tolist() if 0 < given.sum() < len(given) else ():
-            worst[n] = min(worst.get(n, 1.0), float(sides[n, given[n]]))
+        for n in wrong_labels(labels, sides).tolist() if 0 < labels.sum() < len(labels) else ():
+            worst[n] = min(worst.get(n, 1.0), float(sides[n, labels[n]]))
     order = sorted(worst, key=worst.__getitem__)
     return [Suspect(examples[n], crossed.predictions[n], worst[n], WRONG) for n in order]
 
@@ -169,28 +163,21 @@ def _of_sets(crossed: CrossFit) -> list[Suspect]:
 def _of_words(crossed: CrossFit) -> tuple[list[Suspect], int]:
     """Rows whose words have labels, and the number of words."""
     units, examples = crossed.unit_probabilities(), crossed.dataset.examples
-    chances = np.concatenate([one for one, _ in units])
-    given = np.array([label for _, labels in units for label in labels], dtype=np.int64)
-    owners = np.repeat(np.arange(len(units)), [len(labels) for _, labels in units])
-    starts = np.concatenate([[0], np.cumsum([len(labels) for _, labels in units])])
+    chances = np.concatenate([probabilities for probabilities, _ in units])
+    labels = np.array([label for _, own in units for label in own], dtype=np.int64)
+    places = [(row, place) for row, (_, own) in enumerate(units) for place in range(len(own))]
     words: dict[int, list[tuple[float, str]]] = defaultdict(list)
-    for n in wrong_labels(given, chances).tolist():
-        row, place = int(owners[n]), int(n - starts[owners[n]])
+    for n in wrong_labels(labels, chances).tolist():
+        row, place = places[n]
         spelled = getattr(examples[row], "words", ())
         # Windows of a long text share words, so that places do not count them.
         word = spelled[place] if len(spelled) == len(units[row][1]) else f"word {place + 1}"
         better = crossed.labels[int(chances[n].argmax())]
-        text = f"{word}: {crossed.labels[given[n]]} → {better}"
-        words[row].append((float(chances[n, given[n]]), text))
-    order = sorted(words, key=lambda row: min(words[row]))
-    suspects = [
-        Suspect(
-            examples[row],
-            crossed.predictions[row],
-            min(words[row])[0],
-            WRONG,
-            tuple(text for _, text in sorted(words[row])),
-        )
-        for row in order
-    ]
-    return suspects, len(given)
+        text = f"{word}: {crossed.labels[labels[n]]} → {better}"
+        words[row].append((float(chances[n, labels[n]]), text))
+    suspects = []
+    for row in sorted(words, key=lambda row: min(words[row])):
+        confidences, texts = zip(*sorted(words[row]), strict=True)
+        example, prediction = examples[row], crossed.predictions[row]
+        suspects.append(Suspect(example, prediction, confidences[0], WRONG, texts))
+    return suspects, len(labels)

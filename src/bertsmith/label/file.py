@@ -1,22 +1,25 @@
-"""The file of labels while people label: events are on the disk before they count."""
-
-from __future__ import annotations
+"""The file of labels while people label: events are on the disk before they count; agreement."""
 
 import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import combinations
 from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from bertsmith.data.annotations import PLAN, Annotations
-from bertsmith.data.tables import Row, Where
+from bertsmith.data.annotations import PLAN, Annotations, read_events
+from bertsmith.data.records import json_lines_tables
+from bertsmith.data.streams import Stream
+from bertsmith.data.tables import PORTION, Row, Where
 from bertsmith.errors import BertsmithError
 from bertsmith.files import locked_file, writing
-from bertsmith.foreign import parse_json
+from bertsmith.foreign import parse_json, parse_table
+from bertsmith.metrics.agreement import cohen_kappa, krippendorff_alpha
 from bertsmith.store import append_line
+from bertsmith.tasks.reading import reading_named
 
 
 class LabelFile:
@@ -72,8 +75,9 @@ class LabelFile:
         with self.lock:
             if number in self.annotations.ids:
                 return self.annotations.ids[number]
-            about = {"event": kind, "event_id": number, "annotator": by, "at": now()}
-            more = {key: one for key, one in more.items() if one is not None}
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            about = {"event": kind, "event_id": number, "annotator": by, "at": now}
+            more = {key: value for key, value in more.items() if value is not None}
             return self._append(about | more | about)
 
 
@@ -83,16 +87,7 @@ def _is_ours(content: bytes) -> bool:
     if not complete:
         start = json.dumps({PLAN: {}}).encode()[:-2]
         return first[: len(start)] == start[: len(first)]
-    try:
-        event = json.loads(first)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(event, dict) and PLAN in event
-
-
-def now() -> str:
-    """The time in UTC, to the millisecond."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+    return PLAN in (parse_table(first) or {})
 
 
 @contextmanager
@@ -101,3 +96,41 @@ def opened(path: str | Path, plan: Mapping[str, Any]) -> Iterator[LabelFile]:
     place = Path(path)
     with locked_file(place.with_name(f".{place.name}.lock"), place):
         yield LabelFile(place, plan)
+
+
+def agreement_of(annotations: Annotations) -> dict[str, Any]:
+    """Return alpha of all people and kappa of every two, on what several of them labelled.
+
+    What counts is a text with its label; of several labels, each; of marked words, every word.
+    """
+    form = reading_named(annotations.plan["task"]).labelling
+    assert form is not None
+    shared = [rows for name in annotations.answers if len(rows := annotations.labels_of(name)) > 1]
+    units: list[list[Any]] = []
+    pairs: dict[tuple[str, str], tuple[list[Any], list[Any]]] = {}
+    for rows in shared:
+        labels = annotations.plan["labels"]
+        values = {by: form.units(row.cells, labels) for by, row in sorted(rows.items())}
+        units += map(list, zip(*values.values(), strict=True))
+        for first, second in combinations(values, 2):
+            sides = pairs.setdefault((first, second), ([], []))
+            sides[0].extend(values[first])
+            sides[1].extend(values[second])
+    return {
+        "texts": len(shared),
+        "alpha": krippendorff_alpha(units, interval=form.numeric),
+        "pairs": [
+            {"people": list(names), "units": len(sides[0]), "kappa": cohen_kappa(*sides)}
+            for names, sides in pairs.items()
+        ],
+        "disagreed": sum(annotations.disagreed(name) for name in annotations.answers),
+    }
+
+
+def agreement(labels: str | Path) -> dict[str, Any]:
+    """Return the agreement of the people who made a file of labels."""
+    tables = json_lines_tables(Stream(Path(labels)), PORTION)
+    annotations = read_events((row for table in tables for row in table.rows), str(labels))
+    if "task" not in annotations.plan:
+        raise BertsmithError(f"{labels} is not a file of labels that `bertsmith label` wrote")
+    return agreement_of(annotations)

@@ -1,7 +1,5 @@
 """The model behind the labelling page: its suggestions, its score, and vectors of all texts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path

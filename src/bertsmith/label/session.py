@@ -1,9 +1,5 @@
 """Labelling: which text a person gets next, what they may answer, and what the model suggests."""
 
-from __future__ import annotations
-
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bertsmith import store
 from bertsmith.data.annotations import ABOUT
 from bertsmith.data.tables import Row
 from bertsmith.errors import BertsmithError
 from bertsmith.label.choosing import chosen, doubt, fraction
-from bertsmith.label.file import LabelFile, opened
-from bertsmith.label.people import agreement_of
+from bertsmith.label.file import LabelFile, agreement_of, opened
 from bertsmith.ledger import Ledger
 from bertsmith.settings.labelling import LabellingSettings
 from bertsmith.tasks.dataset import Dataset
@@ -36,6 +32,7 @@ AWAY = 120.0  # seconds after which a text that another tab shows is given to ot
 LOOKED_AT = 5000  # texts that the model reads for a batch; of more, a random part
 LONGEST_NAME = 60  # characters of a person's name
 MOST_SHOWN = 200  # disagreements in the view
+NO_SUGGESTION = {"answer": None, "confidence": None}
 
 
 class Conflict(BertsmithError):  # noqa: N818 - a state that a page meets
@@ -65,11 +62,12 @@ def read_items(
     Texts that finetune would keep on one side of a split are held out together.
     """
     data = open_data(source, task, ledger=ledger, **options)
-    examples = [one for portion in data.portions() for one in portion.examples if one is not None]
+    rows = [example for portion in data.portions() for example in portion.examples]
+    examples = [example for example in rows if example is not None]
     reading = Dataset(data.path, str(data.task), []).reading
     if reading.labelling is None:
         raise BertsmithError(f"labels of {reading.name} cannot be made on a page")
-    unique = {fingerprint(one.texts): one for one in examples}
+    unique = {fingerprint(example.texts): example for example in examples}
     ledger.note("texts that are there more than once, asked only once", len(examples) - len(unique))
     keys = reading.kept_apart(list(unique.values()))[1]
     groups = grouped(keys)
@@ -89,8 +87,7 @@ def read_items(
 
 def fingerprint(texts: Sequence[str]) -> str:
     """The name of texts: equal if they differ in case and spaces only."""
-    plain = [" ".join(text.casefold().split()) for text in texts]
-    return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:16]
+    return store.fingerprint([" ".join(text.casefold().split()) for text in texts])[:16]
 
 
 class Session:
@@ -102,7 +99,7 @@ class Session:
         items: dict[str, Item],
         file: LabelFile,
         settings: LabellingSettings,
-        learner: LabellingModel | None = None,
+        learner: "LabellingModel | None" = None,
     ) -> None:
         assert reading.labelling is not None
         self.reading, self.items, self.file, self.settings = reading, items, file, settings
@@ -133,8 +130,7 @@ class Session:
                 name = self._next(by, tab)
             self.shown[tab] = (name or "", monotonic())
             marked = self.file.annotations
-            standing = [row for given in marked.answers.values() for row in given.values()]
-            mine = [row for row in standing if row.cells["annotator"] == by]
+            mine = [answers[by] for answers in marked.answers.values() if by in answers]
             labelled = sum(row is not None for name, row in marked.rows() if name in self.items)
             return {
                 "text": None if name is None else self._text(name, by),
@@ -172,13 +168,14 @@ class Session:
 
     def _open(self, name: str, by: str) -> bool:
         """Is this person still to label a text?"""
-        given = self.file.annotations.answers.get(name, {})
+        answers = self.file.annotations.answers.get(name, {})
         settled = name in self.file.annotations.decisions
-        return not settled and by not in given and (self.items[name].shared or not given)
+        return not settled and by not in answers and (self.items[name].shared or not answers)
 
     def _next(self, by: str, tab: str) -> str | None:
         now = monotonic()
-        busy = {n for one, (n, since) in self.shown.items() if one != tab and now - since < AWAY}
+        others = [shown for other, shown in self.shown.items() if other != tab]
+        busy = {name for name, since in others if now - since < AWAY}
         names = [name for name in chain(self.batch, self.order) if self._open(name, by)]
         # What others labelled too comes first: agreement is known early.
         names.sort(key=lambda name: not self.file.annotations.answers.get(name))
@@ -201,16 +198,16 @@ class Session:
             cells[self.form.column] = self.form.cell(answer, item.example, labels)
         with self.lock:
             marked = self.file.annotations
-            given = marked.decisions if final else marked.answers.get(name, {})
-            before = given.get(name if final else by)
+            before = marked.answers.get(name, {}).get(by)
+            if final:
+                before = marked.decisions.get(name)
             known = None if before is None else before.cells["event_id"]
             if number not in marked.ids and known != seen:
                 raise Conflict("this text was labelled in another tab")
-            suggestion = self._suggested(item)
-            if suggestion:
+            if suggestion := self._suggested(item):
                 cells["suggested"], cells["confidence"] = suggestion.values()
-            kind, final = ("skip" if skip else "label"), final or None
-            self.file.add(kind, number, by, row_id=name, split=item.part, final=final, **cells)
+            about = {"row_id": name, "split": item.part, "final": final or None}
+            self.file.add("skip" if skip else "label", number, by, **about, **cells)
         if len(self._settled("train")) - self.learned >= self.settings.batch:
             self.start()
         return {"seen": number, "suggestion": suggestion}
@@ -222,8 +219,8 @@ class Session:
             marked = self.file.annotations
             if number in marked.ids:
                 return str(marked.ids[number].cells.get("row_id"))
-            given = [rows[by] for name, rows in marked.answers.items() if by in rows]
-            last = max(given, key=lambda row: row.number, default=None)
+            mine = [answers[by] for answers in marked.answers.values() if by in answers]
+            last = max(mine, key=lambda row: row.number, default=None)
             if last is None:
                 return None
             name = str(last.cells["row_id"])
@@ -255,8 +252,10 @@ class Session:
 
     def dataset(self, part: str) -> Dataset[Any] | None:
         """The examples of a part with their labels, as `finetune` reads them; None without any."""
-        rows = [row.cells for row in self._settled(part)]
-        cells = [{key: one for key, one in row.items() if key not in ABOUT} for row in rows]
+        cells = [
+            {key: cell for key, cell in row.cells.items() if key not in ABOUT}
+            for row in self._settled(part)
+        ]
         return read_data(cells, self.reading.name) if cells else None
 
     def refresh(self) -> None:
@@ -281,44 +280,44 @@ class Session:
             return fresh[:count]
         held = [name for name in fresh if self.items[name].held]
         pool = [name for name in fresh if not self.items[name].held][:LOOKED_AT]
-        taught = [n for n in self.order if n in done and not self.items[n].held][-LOOKED_AT:]
-        honest = held[: round(count * self.settings.held_out)] if pool else held[:count]
         if not pool:
-            return honest
+            return held[:count]
+        taught = [n for n in self.order if n in done and not self.items[n].held][-LOOKED_AT:]
+        honest = held[: round(count * self.settings.held_out)]
         names = [*pool, *taught]
         examples = [self.items[name].example for name in names]
         vectors = self.learner.vectors(examples)
         predictions = self.learner.predictions(examples[: len(pool)])
         doubts = None
         if predictions is not None:
-            doubts = np.array([doubt(one) for one in predictions] + [0.0] * len(taught))
+            doubts = np.array([*map(doubt, predictions), *[0.0] * len(taught)])
             self.suggestions = {
-                name: (self.form.suggested(one), one.confidence)
-                for name, one in zip(pool, predictions, strict=True)
+                name: (self.form.suggested(prediction), prediction.confidence)
+                for name, prediction in zip(pool, predictions, strict=True)
             }
         known = list(range(len(pool), len(names)))
-        some = chosen(vectors, known, count - len(honest), doubts, seed=self.settings.seed)
-        mixed = [*honest, *(names[number] for number in some)]
-        return sorted(mixed, key=lambda name: fraction(name, self.settings.seed, len(done)))
+        numbers = chosen(vectors, known, count - len(honest), doubts, seed=self.settings.seed)
+        batch = [*honest, *(names[number] for number in numbers)]
+        return sorted(batch, key=lambda name: fraction(name, self.settings.seed, len(done)))
 
     def disagreements(self) -> dict[str, Any]:
         """How far people agree, and the texts that they label differently."""
         with self.lock:
             marked = self.file.annotations
-            differing = [name for name in self.items if marked.disagreed(name)]
-            shown = [self._differing(name) for name in differing[:MOST_SHOWN]]
+            names, shown = [name for name in self.items if marked.disagreed(name)], []
+            for name in names[:MOST_SHOWN]:
+                decision = marked.decisions.get(name)
+                labels = {
+                    "suggestion": None,
+                    "answers": {
+                        by: self.form.answer(row.cells)
+                        for by, row in marked.labels_of(name).items()
+                    },
+                    "decision": decision and self.form.answer(decision.cells),
+                    "seen": decision and decision.cells["event_id"],
+                }
+                shown.append(self._text(name, "") | labels)
             return {**agreement_of(marked), "shown": shown}
-
-    def _differing(self, name: str) -> dict[str, Any]:
-        marked, decided = self.file.annotations, self.file.annotations.decisions.get(name)
-        answers = marked.labels_of(name)
-        return {
-            **self._text(name, ""),
-            "suggestion": None,
-            "answers": {by: self.form.answer(row.cells) for by, row in answers.items()},
-            "decision": None if decided is None else self.form.answer(decided.cells),
-            "seen": None if decided is None else decided.cells["event_id"],
-        }
 
 
 def person(name: str) -> str:
@@ -351,8 +350,8 @@ def labelling(
     reading, items = read_items(source, task, settings, ledger, **options)
     form = reading.labelling
     assert form is not None
-    names = list(dict.fromkeys(one.strip() for one in labels if one.strip()))
-    if form.numeric and any(not one.replace(".", "", 1).lstrip("-").isdigit() for one in names):
+    names = list(dict.fromkeys(label.strip() for label in labels if label.strip()))
+    if form.numeric and any(not name.replace(".", "", 1).lstrip("-").isdigit() for name in names):
         raise BertsmithError(f"labels of {reading.name} are numbers, such as 0,1,2")
     plan = {"format": 1, "task": reading.name, "columns": [form.column], "labels": names}
     with opened(out, plan) as file:
@@ -383,8 +382,8 @@ def texts_to_label(
         rows = []
         for name in session.choose(count):
             item = session.items[name]
-            given = session._suggested(item) or {"answer": None, "confidence": None}
+            answer, confidence = (session._suggested(item) or NO_SUGGESTION).values()
             row = {"row_id": name, "line": item.example.where.number, "split": item.part}
             row |= session.form.inputs(item.example)
-            rows.append(row | {"suggested": given["answer"], "confidence": given["confidence"]})
+            rows.append(row | {"suggested": answer, "confidence": confidence})
         return rows

@@ -1,16 +1,19 @@
 """All HTML: one frame, style and content policy; charts, tables and the template of each page."""
 
 from bertsmith.pages.charts import (
+    ChartPoint,
     Reference,
     Series,
+    interval_chart,
     line_chart,
+    pareto_front,
+    point_chart,
     reliability,
     scatter,
     short,
     smoothed,
 )
 from bertsmith.pages.page import page, render
-from bertsmith.pages.points import ChartPoint, interval_chart, pareto_front, point_chart
 from bertsmith.pages.tables import (
     MarkedPart,
     bar_list,

@@ -1,9 +1,10 @@
-"""Line charts as SVG: axes with ticks and units, a legend, reference lines; reliability."""
+"""Charts as SVG: lines, points with a Pareto front, and scores with intervals."""
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
 from markupsafe import Markup
@@ -14,6 +15,10 @@ WIDTH, HEIGHT = 480, 280
 LEFT, RIGHT, TOP, BOTTOM = 56, 466, 30, 236  # edges of the plot within it
 COLORS = 8  # in page.css; more series use them again
 DOTS = 60  # a series of fewer points may mark each of them
+NAME_WIDTH = 118  # pixels of the names beside intervals
+ROW = 26  # pixels of a row of intervals
+LETTER = 7.0  # pixels, of labels
+GAP = 8  # pixels between two labels
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,18 @@ class Reference:
 
 
 @dataclass(frozen=True)
+class ChartPoint:
+    """A named point; `low` and `high` are the interval of its y value."""
+
+    name: str
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+    color: int = 0
+
+
+@dataclass(frozen=True)
 class Axis:
     """A range of values and the pixels that it covers."""
 
@@ -57,15 +74,11 @@ class Axis:
             low, high, value = math.log10(low), math.log10(high), math.log10(value)
         return round(self.first + (self.last - self.first) * (value - low) / (high - low), 2)
 
-    def ticks(self) -> list[float]:
-        """Return the round values within the range."""
-        if self.log:
-            return log_ticks(self.low, self.high)
-        return ticks(self.low, self.high, least=1.0 if self.whole else 0.0)
-
     def marks(self) -> list[tuple[float, str]]:
         """Return the pixel and the label of each tick."""
-        values = self.ticks()
+        values = ticks(self.low, self.high, least=1.0 if self.whole else 0.0)
+        if self.log:
+            values = log_ticks(self.low, self.high)
         return list(zip(map(self.place, values), labels(values), strict=True))
 
 
@@ -89,19 +102,20 @@ def line_chart(
     figure says that there is no data.
     """
     lines = []
-    for number, one in enumerate(series):
-        points = [(x, y) for x, y in one.points if drawable(x, y, log_x, log_y)]
+    for number, line in enumerate(series):
+        points = [(x, y) for x, y in line.points if _drawable(x, y, log_x, log_y)]
         if points:
-            lines.append((number if one.color is None else one.color, one, points))
-    references = [one for one in references if math.isfinite(one.value)]
+            lines.append((number if line.color is None else line.color, line, points))
+    references = [reference for reference in references if math.isfinite(reference.value)]
+    levels = [reference.value for reference in references]
     xs = [x for _, _, points in lines for x, _ in points]
-    ys = [y for _, _, points in lines for _, y in points] + [one.value for one in references]
+    ys = [y for _, _, points in lines for _, y in points] + levels
     if not xs:
         return render("chart.html", title=title, lines=[])
     if from_zero:
         ys.append(0.0)
-    elif references and not log_y:  # room for a label below the lowest line
-        ys.append(min(one.value for one in references) - (max(ys) - min(ys)) / 8)
+    elif levels and not log_y:  # room for a label below the lowest line
+        ys.append(min(levels) - (max(ys) - min(ys)) / 8)
     x_axis = axis_over([*xs, max(x_end, xs[0])], LEFT, RIGHT, log_x, loose=False)
     y_axis = axis_over(ys, BOTTOM, TOP, log_y, loose=True)
     drawn = [(x_axis.place(x), y_axis.place(y)) for _, _, points in lines for x, y in points]
@@ -109,13 +123,12 @@ def line_chart(
         "chart.html",
         title=title,
         lines=[_line(x_axis, y_axis, *line) for line in lines],
-        references=[_reference(y_axis.place(one.value), one, drawn) for one in references],
-        **axes(x_axis, y_axis, x_label, y_label, unit),
+        references=[_reference(y_axis.place(line.value), line, drawn) for line in references],
+        **_axes(x_axis, y_axis, x_label, y_label, unit),
     )
 
 
-def axes(x_axis: Axis, y_axis: Axis, x_label: str, y_label: str, unit: str) -> dict[str, Any]:
-    """What the template of axes needs."""
+def _axes(x_axis: Axis, y_axis: Axis, x_label: str, y_label: str, unit: str) -> dict[str, Any]:
     return {
         "x_label": x_label,
         "y_label": y_label,
@@ -155,19 +168,19 @@ def scatter(
     low_x, high_x = _bounds([x for x, *_ in points])
     low_y, high_y = _bounds([y for _, y, *_ in points])
     height = round(width * min(0.6, max(0.35, (high_y - low_y) / (high_x - low_x))))
-    dots = [
-        (
-            round(edge + (min(max(x, low_x), high_x) - low_x) / (high_x - low_x) * across, 1),
-            round(edge + (high_y - min(max(y, low_y), high_y)) / (high_y - low_y) * down, 1),
-            group % COLORS,
-            text,
-        )
-        for x, y, group, text in points
-        for across, down in [(width - 2 * edge, height - 2 * edge)]
-    ]
+    x_axis, y_axis = (
+        Axis(low_x, high_x, edge, width - edge),
+        Axis(low_y, high_y, height - edge, edge),
+    )
+    dots = []
+    for x, y, group, text in points:
+        place_x = x_axis.place(min(max(x, low_x), high_x))
+        place_y = y_axis.place(min(max(y, low_y), high_y))
+        dots.append((round(place_x, 1), round(place_y, 1), group % COLORS, text))
     labels = []
     for group, name in enumerate(names):
-        places = [(x, y) for (x, y, *_), one in zip(dots, points, strict=True) if one[2] == group]
+        owners = zip(dots, points, strict=True)
+        places = [(x, y) for (x, y, *_), point in owners if point[2] == group]
         if places:
             middle_x, middle_y = (sum(values) / len(places) for values in zip(*places, strict=True))
             half = 5.0 * len(name)  # of its width; narrow screens draw larger letters, so a
@@ -193,12 +206,10 @@ def _bounds(values: Sequence[float]) -> tuple[float, float]:
 
 def smoothed(points: Sequence[tuple[float, float]], count: int = 200) -> list[tuple[float, float]]:
     """Return at most `count` points, each the mean of its neighbours."""
-    parts = min(count, len(points))
-    ends = [len(points) * number // parts for number in range(parts + 1)]
-    groups = [points[start:stop] for start, stop in pairwise(ends)]
-    return [
-        (sum(x for x, _ in one) / len(one), sum(y for _, y in one) / len(one)) for one in groups
-    ]
+    count = min(count, len(points))
+    ends = [len(points) * number // count for number in range(count + 1)]
+    groups = [zip(*points[start:stop], strict=True) for start, stop in pairwise(ends)]
+    return [(fmean(xs), fmean(ys)) for xs, ys in groups]
 
 
 def short(value: float) -> str:
@@ -253,7 +264,7 @@ def _round_step(size: float) -> float:
     return next(part * power for part in (1, 2, 2.5, 5, 10) if part * power >= size * (1 - 1e-9))
 
 
-def drawable(x: float, y: float, log_x: bool, log_y: bool) -> bool:
+def _drawable(x: float, y: float, log_x: bool, log_y: bool) -> bool:
     """Is a point finite, and positive where an axis is logarithmic?"""
     finite = math.isfinite(x) and math.isfinite(y)
     return finite and (x > 0 or not log_x) and (y > 0 or not log_y)
@@ -289,17 +300,136 @@ def _line(
     x_axis: Axis, y_axis: Axis, color: int, series: Series, points: list[tuple[float, float]]
 ) -> dict[str, object]:
     places = [(x_axis.place(x), y_axis.place(y)) for x, y in points]
+    dotted = len(places) == 1 or series.bare or (series.dots and len(places) <= DOTS)
+    style = " quiet" * series.quiet + " bare" * series.bare
     return {
         "name": series.name,
-        "color": f"c{color % COLORS}"
-        + (" quiet" if series.quiet else "")
-        + (" bare" if series.bare else ""),
-        "path": " ".join(f"{x:g},{y:g}" for x, y in places),
-        "dots": places
-        if len(places) == 1 or series.bare or (series.dots and len(places) <= DOTS)
-        else [],
+        "color": f"c{color % COLORS}{style}",
+        "path": _path(places),
+        "dots": places if dotted else [],
         "x": " ".join(f"{x:.10g}" for x, _ in points),
         "y": " ".join(f"{y:.5g}" for _, y in points),
         "first": points[0],
         "last": points[-1],
     }
+
+
+def _path(places: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{x:g},{y:g}" for x, y in places)
+
+
+def point_chart(
+    title: str,
+    points: Sequence[ChartPoint],
+    *,
+    x_label: str,
+    y_label: str,
+    unit: str = "",
+    log_x: bool = False,
+    log_y: bool = False,
+    front: bool = True,
+    groups: Sequence[str] = (),
+) -> Markup:
+    """Draw labelled points with intervals; a line joins the Pareto front.
+
+    The front are the points that no other is above and left of: the best score at each cost.
+    `groups` are the names of colors, for a legend.
+    """
+    points = [point for point in points if _drawable(point.x, point.y, log_x, log_y)]
+    if not points:
+        return render("points.html", title=title, points=[])
+    x_axis = axis_over([point.x for point in points], LEFT + 14, RIGHT - 40, log_x, loose=False)
+    y_axis = axis_over(_heights(points), BOTTOM, TOP, log_y, loose=True)
+    dots = [(x_axis.place(point.x), y_axis.place(point.y)) for point in points]
+    best = pareto_front([(point.x, point.y) for point in points]) if front else []
+    taken: list[tuple[float, float, float]] = []  # left, right and y of labels
+    drawn = [
+        {
+            **_marks(point, y_axis),
+            "x": x,
+            "y": y,
+            "label": _free(x, y, LETTER * len(point.name), dots, taken),
+            "at": (point.x, point.y),
+        }
+        for point, (x, y) in zip(points, dots, strict=True)
+    ]
+    return render(
+        "points.html",
+        title=title,
+        points=drawn,
+        front=_path(dots[number] for number in best) if len(best) > 1 else "",
+        groups=[(name, f"c{number % COLORS}") for number, name in enumerate(groups)],
+        **_axes(x_axis, y_axis, x_label, y_label, unit),
+    )
+
+
+def _heights(points: Sequence[ChartPoint]) -> list[float]:
+    ends = [end for point in points for end in (point.low, point.high) if end is not None]
+    return [*(point.y for point in points), *ends]
+
+
+def _marks(point: ChartPoint, axis: Axis) -> dict[str, Any]:
+    """The name and color of a point, and where its interval ends."""
+    ends = {"low": point.low, "high": point.high}
+    places = {name: None if end is None else axis.place(end) for name, end in ends.items()}
+    return {"name": point.name, "color": f"c{point.color % COLORS}", **places}
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """The indices of points with a higher y than every point with a lower or equal x, by x."""
+    front: list[int] = []
+    for number in sorted(range(len(points)), key=lambda n: (points[n][0], -points[n][1])):
+        if not front or points[number][1] > points[front[-1]][1]:
+            front.append(number)
+    return front
+
+
+def interval_chart(
+    title: str, points: Sequence[ChartPoint], *, unit: str = "", x_label: str = ""
+) -> Markup:
+    """Draw a row for each point: its name, its y value, and the interval around it."""
+    points = [point for point in points if math.isfinite(point.y)]
+    if not points:
+        return render("intervals.html", title=title, rows=[])
+    axis = axis_over(_heights(points), NAME_WIDTH, RIGHT - 50, False, loose=True)
+    rows = []
+    for place, point in enumerate(points):
+        value, size = f"{point.y:.4g}{unit}", abs(point.y)
+        row = _marks(point, axis) | {"x": axis.place(point.y), "y": ROW * place + ROW / 2}
+        row["short"] = f"{point.y:.3f}{unit}" if size < 10 else value
+        if point.low is not None and point.high is not None:
+            value += f" ({point.low:.4g} to {point.high:.4g})"
+        rows.append(row | {"value": value})
+    return render(
+        "intervals.html",
+        title=title,
+        x_label=x_label,
+        unit=unit,
+        rows=rows,
+        ticks=axis.marks(),
+        size=(WIDTH, ROW * len(points) + (40 if x_label else 24)),
+        bottom=ROW * len(points),
+        edges=(NAME_WIDTH, RIGHT - 50),
+    )
+
+
+def _free(
+    x: float,
+    y: float,
+    width: float,
+    dots: Sequence[tuple[float, float]],
+    taken: list[tuple[float, float, float]],
+) -> tuple[float, float] | None:
+    """The nearest place of a label, which is then taken; None where there is none."""
+    for shift in (0, 13, -13, 26, -26):
+        for left in (x + 8, x - 8 - width):
+            right, row = left + width, y + shift
+            outside = left < LEFT or right > WIDTH or not TOP - 12 < row < BOTTOM - 4
+            on_labels = any(
+                abs(row - r) < 13 and a < right + GAP and left < b + GAP for a, b, r in taken
+            )
+            on_dots = any(abs(row - b) < 9 and left - 5 < a < right + 5 for a, b in dots)
+            if not (outside or on_labels or on_dots):
+                taken.append((left, right, row))
+                return round(left, 1), round(row, 1)
+    return None

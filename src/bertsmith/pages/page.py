@@ -24,14 +24,12 @@ def page(
     connects: bool = False,
     **context: Any,
 ) -> str:
-    """Render a template of this package to a whole page; text in `context` is escaped.
+    """Render a template that extends frame.html to a whole page; text in `context` is escaped.
 
-    The template extends frame.html. `styles` are assets beyond page.css, `scripts` all scripts,
-    in their order, and `code` more of them as text. The content policy admits these by their hashes
-    and nothing else, so templates must use neither style attributes nor event handlers. A page that
-    `connects` may send requests to the server that it came from. `worker` are scripts for a worker,
-    which the page starts from a Blob; the worker is under the same policy, and the template gets
-    the text as `worker`.
+    `styles` are assets beyond page.css, `scripts` all scripts in their order, and `code` more of
+    them as text. The content policy admits these by their hashes and nothing else, so templates
+    must use neither style attributes nor event handlers. A page that `connects` may send requests
+    to its server. `worker` are scripts of a worker, which the page starts from a Blob: its text.
     """
     style, script = _assets("page.css", *styles), "\n".join([_assets(*scripts), *code])
     allowed = f"script-src '{_hash(script)}'; " if script else ""

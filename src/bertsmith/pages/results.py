@@ -16,8 +16,8 @@ def score_bars(title: str, scores: Iterable[tuple[str, float]]) -> str:
 
 def grouped_bars(groups: Mapping[str, Iterable[tuple[str, float]]]) -> str:
     """Several lists of named probabilities, each with a heading."""
-    parts = [one for name, rows in groups.items() for one in (table([], [[name]]), _bars(rows))]
-    return _result("", bodies=parts)
+    pairs = [(table([], [[name]]), _bars(rows)) for name, rows in groups.items()]
+    return _result("", bodies=[body for pair in pairs for body in pair])
 
 
 def marked_text(text: str, spans: Iterable[tuple[int, int, str]]) -> str:

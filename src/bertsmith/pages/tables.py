@@ -43,18 +43,12 @@ def bar_list(
     `most` is the value of a full bar (default: the largest). Bars below zero have another color,
     those numbered in `weak` are pale.
     """
-    listed = list(rows)
-    full = most or max((abs(value) for _, value, _ in listed), default=0.0) or 1.0
-    pale = set(weak)
-    bars = [
-        (
-            name,
-            round(100 * min(1.0, abs(value) / full), 1),
-            text,
-            "weak" if place in pale else "below" if value < 0 else "",
-        )
-        for place, (name, value, text) in enumerate(listed)
-    ]
+    rows, pale = list(rows), set(weak)
+    full = most or max((abs(value) for _, value, _ in rows), default=0.0) or 1.0
+    bars = []
+    for place, (name, value, text) in enumerate(rows):
+        style = "weak" if place in pale else "below" if value < 0 else ""
+        bars.append((name, round(100 * min(1.0, abs(value) / full), 1), text, style))
     return render("bar_list.html", bars=bars)
 
 
@@ -80,26 +74,17 @@ def heat_map(
     low = min(0.0, *finite, 0.0)
     reach = ((max(finite, default=1.0) if most is None else most) - low) or 1.0
     largest = max((abs(value) for value in finite), default=0.0)
-    drawn = [
-        (
-            name,
-            [
-                (
-                    shade(math.sqrt(max(0.0, value - low) / reach)),
-                    text if zeros or text != "0" else "",
-                    value,
-                )
-                if math.isfinite(value)
-                else (0, "", None)
-                for value in row
-                for text in [_short(value, largest)]
-            ],
-        )
-        for name, row in zip(rows, cells, strict=True)
-    ]
+
+    def cell(value: float) -> tuple[int, str, float | None]:
+        if not math.isfinite(value):
+            return 0, "", None
+        text = _short(value, largest)
+        level = shade(math.sqrt(max(0.0, value - low) / reach))
+        return level, text if zeros or text != "0" else "", value
+
     return render(
         "heat_map.html",
-        rows=drawn,
+        rows=[(name, list(map(cell, row))) for name, row in zip(rows, cells, strict=True)],
         columns=columns,
         corner=corner,
         label=label,
@@ -129,16 +114,14 @@ def class_bars(
 
     `most` is the number of examples of a full bar (default: the largest).
     """
-    listed = list(rows)
-    most = most or max((count for *_, count in listed), default=0.0) or 1.0
-    drawn = [
-        (
-            name,
-            [(round(100 * value, 1), f"{100 * value:.1f}%") for value in (f1, precision, recall)],
-            (round(100 * count / most, 1), f"{count:,.0f}"),
-        )
-        for name, precision, recall, f1, count in listed
-    ]
+    rows = list(rows)
+    most = most or max((count for *_, count in rows), default=0.0) or 1.0
+    drawn = []
+    for name, precision, recall, f1, count in rows:
+        scores = [
+            (round(100 * value, 1), f"{100 * value:.1f}%") for value in (f1, precision, recall)
+        ]
+        drawn.append((name, scores, (round(100 * count / most, 1), f"{count:,.0f}")))
     return render("class_bars.html", rows=drawn)
 
 
@@ -158,20 +141,14 @@ def confusion_matrix(
     largest = max((count for row in counts for count in row), default=0) or 1
     down = row_totals or [sum(line) for line in counts]
     across = column_totals or [sum(line) for line in zip(*counts, strict=True)]
+
+    def cell(row: int, column: int, count: int) -> tuple[int, int, bool, float, float]:
+        of_row, of_column = (round(100 * count / (n or 1), 1) for n in (down[row], across[column]))
+        level = shade(math.sqrt(count / largest)) or 1
+        return int(count), level, row == column, of_row, of_column
+
     rows = [
-        (
-            name,
-            [
-                (
-                    int(count),
-                    shade(math.sqrt(count / largest)) or 1,
-                    row == column,
-                    round(100 * count / (down[row] or 1), 1),
-                    round(100 * count / (across[column] or 1), 1),
-                )
-                for column, count in enumerate(line)
-            ],
-        )
+        (name, [cell(row, column, count) for column, count in enumerate(line)])
         for row, (name, line) in enumerate(zip(names, counts, strict=True))
     ]
     return render("confusion_matrix.html", rows=rows, names=names, turned=_turned(names))

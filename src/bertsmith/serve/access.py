@@ -1,21 +1,20 @@
 """Who may ask for what, and how often: API keys with scopes and rate limits."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, StringConstraints
 
 from bertsmith.serve.errors import ServeError
 from bertsmith.train.recipe import RecipePart
 
 Scope = Literal["use", "search", "metrics", "admin"]
 ALL: tuple[Scope, ...] = ("use", "search", "metrics", "admin")
+SCOPES: dict[str, Scope] = {"/search": "search", "/metrics": "metrics"}  # others: use, admin
 Rate = Annotated[float, Field(gt=0)]
 
 
@@ -23,34 +22,25 @@ class Key(RecipePart):
     """An API key: the hash of its text, and what requests with it may do."""
 
     name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w.@ -]+$")]
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{64}$", to_lower=True)]
     scopes: tuple[Scope, ...] = ("use", "search")
     models: tuple[str, ...] | None = None  # names without versions; None: all
     requests_per_minute: Rate | None = None
     tokens_per_minute: Rate | None = None
 
-    @field_validator("sha256", mode="before")
     @classmethod
-    def _lower(cls, value: object) -> object:
-        return value.lower() if isinstance(value, str) else value
-
-    @classmethod
-    def of(cls, text: str) -> Key:
+    def of(cls, text: str) -> Self:
         """The key of a server that has only one."""
         digest = hashlib.sha256(text.encode()).hexdigest()
         return cls(name="default", sha256=digest, scopes=ALL)
 
 
-@dataclass
 class Bucket:
     """A token bucket that is refilled evenly; a full one allows a request of any size."""
 
-    rate: float  # a minute
-    level: float = field(init=False)
-    filled: float = field(default_factory=monotonic)
-
-    def __post_init__(self) -> None:
-        self.level = self.rate
+    def __init__(self, rate: float) -> None:
+        self.rate = self.level = rate  # a minute
+        self.filled = monotonic()
 
     def spend(self, amount: float) -> float:
         """Spend an amount, or return the seconds until it can be spent."""
@@ -75,9 +65,7 @@ class Caller:
     def spend(self, what: str, amount: int) -> None:
         """Take requests or tokens from the caller's rate; an error if it is used up."""
         bucket = self.buckets.get(what)
-        if bucket is None:
-            return
-        if seconds := bucket.spend(amount):
+        if bucket is not None and (seconds := bucket.spend(amount)):
             wait = str(math.ceil(seconds))
             message = f"the key {self.name} has a limit of {bucket.rate:,g} {what} a minute"
             raise ServeError(
@@ -93,8 +81,8 @@ class Caller:
 
     def check_model(self, model: str) -> None:
         """Raise an error unless the caller may use a model of this name."""
-        if not self.may_use(model):
-            allowed = ", ".join(self.key.models or ()) if self.key else ""
+        if self.key is not None and not self.may_use(model):
+            allowed = ", ".join(self.key.models or ())
             message = f"the key {self.name} may not use the model {model}"
             raise ServeError(403, f"{message}; it may use: {allowed}", param="model")
 
@@ -125,10 +113,3 @@ class Access:
         if scope not in caller.key.scopes:
             raise ServeError(403, f"the key {caller.name} has no scope {scope}")
         return caller
-
-
-def scope_of(path: str) -> Scope:
-    """What a key must allow for a path."""
-    if path.startswith("/admin/"):
-        return "admin"
-    return {"/search": "search", "/metrics": "metrics"}.get(path, "use")  # type: ignore[return-value]

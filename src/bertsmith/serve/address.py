@@ -1,7 +1,5 @@
 """Base addresses of models: all routes are also below /models/NAME, for this model."""
 
-from __future__ import annotations
-
 import re
 from contextvars import ContextVar
 from typing import Any

@@ -1,7 +1,5 @@
 """The server as one ASGI application: models → routes behind the gate."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,22 +17,20 @@ from bertsmith.errors import BertsmithError
 from bertsmith.serve.address import BaseAddresses
 from bertsmith.serve.cohere import cohere_routes
 from bertsmith.serve.errors import ServeError, shape_of
-from bertsmith.serve.gate import Admission, Gate, State
+from bertsmith.serve.gate import Admission, Gate
 from bertsmith.serve.hub import hub_routes
-from bertsmith.serve.openai import openai_routes
-from bertsmith.serve.own import Dialects, own_routes
+from bertsmith.serve.openai import VllmClassify, openai_routes, vllm_routes
+from bertsmith.serve.own import Dialects, Readers, own_routes, search_routes
 from bertsmith.serve.playground import playground_routes
 from bertsmith.serve.route import answer, failure
-from bertsmith.serve.search import Readers, search_routes
 from bertsmith.serve.service import ModelService
 from bertsmith.serve.tei import TeiEmbed, tei_routes
 from bertsmith.serve.traces import Traces
-from bertsmith.serve.vllm import VllmClassify, vllm_routes
 
 
-def host(service: ModelService, index: Readers | None, state: State) -> FastAPI:
+def host(service: ModelService, index: Readers | None) -> FastAPI:
     """Return the application with its gate, which a reload gives another set of routes."""
-    admission = Admission(state)
+    admission = Admission()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -102,8 +98,6 @@ def application(
 def _health_routes(
     app: FastAPI, service: ModelService, admission: Admission, index: Readers | None
 ) -> None:
-    """Routes for liveness (the workers run), readiness (requests are accepted), and reloads."""
-
     def alive() -> bool:
         return all(model.batcher.alive for model in service.models)
 
@@ -138,7 +132,6 @@ def _health_routes(
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """Return errors for unknown paths and methods in the format of the dialect."""
     shape = shape_of(request.url.path)
     if isinstance(error, HTTPException):
         message = f"{error.detail}: {request.method} {request.url.path[:200]}; see /docs"

@@ -4,12 +4,11 @@ Clients share the queue. A full one still admits a client that has less than its
 waits, and small jobs of all clients take turns, so that one client delays only itself.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from time import perf_counter
@@ -22,6 +21,7 @@ from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import Compute, InferencePass, encode
 from bertsmith.infer.windows import Window
 from bertsmith.serve.errors import Overloaded, ServeError
+from bertsmith.settings.serving import ServingSettings
 
 # Tokens in a batch. On a CPU larger batches are hardly faster (7% at four times the size, MiniLM),
 # and every request waits for the current batch.
@@ -61,18 +61,10 @@ class QueuedWindow(NamedTuple):
 
     job: Job
     number: int
-
-    @property
-    def window(self) -> Window:
-        """The window itself."""
-        return self.job.windows[self.number]
+    window: Any = None  # none of a call
 
 
 Finished = dict[Job, BaseException | None]  # with the error that ended a job, if one did
-
-
-class NotFinite(RuntimeError):  # noqa: N818 - the name of the condition
-    """The hidden states of a batch have NaN or infinite values."""
 
 
 class Canary:
@@ -98,17 +90,14 @@ class Batcher:
     def __init__(
         self,
         model: LoadedModel,
+        settings: ServingSettings,
         *,
-        budget: int | None = None,
-        queue_batches: float | None = None,
-        patience: float = 30.0,
-        exact: bool = False,
-        turn: threading.Lock | None = None,
+        turn: "threading.Lock | None" = None,
         watch: Callable[[int, int, float], None] | None = None,  # requests, tokens, seconds
         canary: Canary | None = None,
     ) -> None:
         self.model, self.watch, self.canary = model, watch, canary
-        self.limit(budget, queue_batches, patience, exact)
+        self.limit(settings)
         self._turn = turn or threading.Lock()  # models of one device compute in turns
         self.jobs: deque[Job] = deque()  # by arrival
         self.waiting = 0  # tokens of small jobs that are not in a batch yet
@@ -124,16 +113,14 @@ class Batcher:
 
     # ------------------------------------------------------------------ the event loop's side
 
-    def limit(
-        self, budget: int | None, queue_batches: float | None, patience: float, exact: bool
-    ) -> None:
+    def limit(self, settings: ServingSettings) -> None:
         """Set the sizes of batches and queues, also of a queue that is in use."""
         kind = self.model.device.type
-        self.budget = budget or self.model.budget or BUDGETS.get(kind, 512)
+        self.budget = settings.batch_tokens or self.model.budget or BUDGETS.get(kind, 512)
         # tokens of small jobs that may wait
-        self.most = int(self.budget * (queue_batches or QUEUES.get(kind, 1.0)))
-        self.patience = patience  # seconds of compute in large jobs that may wait
-        self.exact = exact
+        self.most = int(self.budget * (settings.queue_batches or QUEUES.get(kind, 1.0)))
+        self.patience = 0.75 * settings.timeout  # seconds of compute in large jobs that may wait
+        self.exact = settings.exact
 
     @property
     def alive(self) -> bool:
@@ -164,10 +151,10 @@ class Batcher:
         future = asyncio.get_running_loop().create_future()
         job = Job(future, tokens, tokens > self.budget, client, *needed)
         job.results = [None] * len(needed.windows)
-        if not job.windows:
-            future.set_result([])
-            return job
-        return self._add(job)
+        if job.windows:
+            return self._add(job)
+        future.set_result([])
+        return job
 
     def submit_call(self, steps: Generator[None, None, Any], tokens: int, client: str = "") -> Job:
         """Queue a call for the worker thread; between its steps other requests have their turn."""
@@ -205,7 +192,6 @@ class Batcher:
         return job
 
     def _count(self, job: Job, tokens: int) -> None:
-        """Add tokens to those of a job, and of all jobs, that wait."""
         job.left += tokens
         if job.large:
             self.waiting_large += tokens
@@ -243,11 +229,12 @@ class Batcher:
         def take(job: Job, room: int, slack: int = 0) -> int:
             size, tokens = len(job.windows), 0
             while job.taken < size:
-                length = len(job.windows[job.taken].ids)
+                window = job.windows[job.taken]
+                length = len(window.ids)
                 full = tokens >= room or tokens + length > room + slack
                 if full and (batch or room < self.budget):
                     break
-                batch.append(QueuedWindow(job, job.taken))
+                batch.append(QueuedWindow(job, job.taken, window))
                 job.taken += 1
                 tokens += length
             self._count(job, -tokens)
@@ -277,12 +264,11 @@ class Batcher:
         """Jobs ordered by how many tokens of the same client are before them in the queue."""
         if len(self.shares) < 2:
             return jobs
-        before = Counter[str]()
-        order: list[tuple[int, Job]] = []
+        before, ahead = Counter[str](), dict[Job, int]()
         for job in jobs:
-            order.append((before[job.client], job))
+            ahead[job] = before[job.client]
             before[job.client] += job.left
-        return [job for _, job in sorted(order, key=lambda one: one[0])]
+        return sorted(jobs, key=ahead.__getitem__)
 
     def _run(self, batch: list[QueuedWindow]) -> None:
         batch = [item for item in batch if not item.job.cancelled]
@@ -316,7 +302,7 @@ class Batcher:
 
     def _step(self, job: Job, steps: Generator[None, None, Any]) -> Finished:
         """Run one step of a call; return the call if it has ended."""
-        failure: BaseException | None = None
+        finished: Finished = {job: None}
         try:
             with self._turn, torch.inference_mode():
                 next(steps)
@@ -324,22 +310,21 @@ class Batcher:
         except StopIteration as stop:
             job.results = stop.value
         except Exception as error:  # noqa: BLE001 - the request that caused it shows it
-            failure = error
+            finished[job] = error
         self.cancel(job)
-        return {job: failure}
+        return finished
 
     def _encode(self, items: Sequence[QueuedWindow]) -> Iterator[tuple[Job, BaseException | None]]:
         """Encode windows; a failing batch is bisected until the faulty windows are isolated."""
         try:
             self._forward(items)
+            return
         except Exception as error:  # noqa: BLE001 - the request that caused it shows it
             if len(items) == 1:
                 yield items[0].job, error
                 return
             if self.model.device.type == "cuda":
                 torch.cuda.empty_cache()
-        else:
-            return
         middle = len(items) // 2
         yield from self._encode(items[:middle])
         yield from self._encode(items[middle:])
@@ -350,7 +335,8 @@ class Batcher:
             model = self.model.model
             hidden, batch = encode(model, windows, self.model.device)
             if not bool(torch.isfinite(hidden.last).all()):
-                raise NotFinite("the model's output is not a number")
+                message = "the model's output is not a number: this request was not answered"
+                raise ServeError(424, message)
             passes: dict[Hashable, Any] = {item.job.key: item.job.compute for item in items}
             # Results are only distributed when all are available: a failed batch runs again.
             outputs = {
@@ -358,14 +344,14 @@ class Batcher:
             }
             if self.canary is not None:
                 self.canary.watch(items, batch.layout.split(hidden.last))
-        for row, (job, number) in enumerate(items):
+        for row, (job, number, _) in enumerate(items):
             job.results[number] = outputs[job.key][row]
             job.done += 1
 
 
 def once(call: Callable[[], Result]) -> Generator[None, None, Result]:
-    """Return a call of a single step."""
-    yield from ()
+    """Return a call whose only step needs the model."""
+    yield
     return call()
 
 
@@ -381,7 +367,5 @@ def _deliver(finished: Finished) -> None:
             else:
                 job.future.set_exception(error)
 
-    try:
+    with suppress(RuntimeError):  # the event loop is closed
         next(iter(finished)).future.get_loop().call_soon_threadsafe(wake)
-    except RuntimeError:
-        return  # the event loop is closed

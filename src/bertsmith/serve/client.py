@@ -1,15 +1,13 @@
 """`bertsmith.connect`: a model on a server, with the methods of `bertsmith.load`."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote, urlsplit
 from weakref import WeakSet
 
@@ -30,7 +28,7 @@ WAITS = 5  # retries if the server is busy
 
 def connect(
     url: str, *, model: str | None = None, api_key: str | None = None, timeout: float = 120.0
-) -> RemoteBert:
+) -> "RemoteBert":
     """Use a model of a running `bertsmith serve` as if it were loaded here.
 
     `model` is a name that the server knows, an alias too; by default the server uses its first
@@ -43,7 +41,7 @@ def connect(
 class RemoteAttention:
     """Attention weights of a text, computed by a server."""
 
-    server: RemoteBert
+    server: "RemoteBert"
     body: Mapping[str, Any]
     tokens: list[str]
     layers: list[int]
@@ -59,14 +57,12 @@ class RemoteAttention:
 
     def save(self, path: str | Path) -> None:
         """Write a page (.html) that shows them."""
-        path = Path(path)
-        if path.suffix not in (".html", ".htm"):
+        if Path(path).suffix not in (".html", ".htm"):
             raise BertsmithError(f"{path}: write to a .html file")
         write_text(path, self._repr_html_())
 
     def _repr_html_(self) -> str:
-        page: str = self.server.request("/attention", {**self.body, "format": "html"})
-        return page
+        return str(self.server.request("/attention", {**self.body, "format": "html"}))
 
 
 class RemoteBert(Methods):
@@ -96,9 +92,10 @@ class RemoteBert(Methods):
                 raise
 
     def __repr__(self) -> str:
-        return f"<{self.model or ', '.join(one['id'] for one in self.models)} on {self.url}>"
+        names = self.model or ", ".join(model["id"] for model in self.models)
+        return f"<{names} on {self.url}>"
 
-    def __enter__(self) -> RemoteBert:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -111,11 +108,10 @@ class RemoteBert(Methods):
 
     def ask(self, use: Use, request: RequestBody) -> Any:
         """Return the server's answer to a request; many texts are sent in several requests."""
-        body = dict(request)
+        body, path = dict(request), f"/{use.verb}"
         texts = {name: body.pop(name) for name in use.lists if body[name] is not None}
-        if not texts:
-            return use.rebuilt(self.request(f"/{use.verb}", body)["results"])
-        return use.rebuilt(self._each(f"/{use.verb}", texts, **body))
+        results = self._each(path, texts, **body) if texts else self.request(path, body)["results"]
+        return use.rebuilt(results)
 
     def states(
         self,
@@ -133,8 +129,8 @@ class RemoteBert(Methods):
         results = []
         for text, row in zip(listed, rows, strict=True):
             vectors = np.asarray(row.pop("vectors"), dtype=np.float32)
-            (places,) = row.values()
-            spans = [(start, end) for start, end in places]
+            (spans,) = row.values()
+            spans = [(start, end) for start, end in spans]
             results.append(TextStates(text, spans, vectors[0] if single else vectors))
         return results[0] if isinstance(texts, str) else results
 
@@ -147,12 +143,9 @@ class RemoteBert(Methods):
         heads: Sequence[int] | None = None,
     ) -> RemoteAttention:
         """Return attention weights; shown in a notebook, or saved by `.save("page.html")`."""
-        body = {
-            "text": text,
-            "pair": pair,
-            "layers": None if layers is None else list(layers),
-            "heads": None if heads is None else list(heads),
-        }
+        chosen = {"layers": layers, "heads": heads}
+        lists = {name: None if value is None else list(value) for name, value in chosen.items()}
+        body = {"text": text, "pair": pair, **lists}
         answer = self.request("/attention", body)
         tokens = [token["text"] for token in answer["tokens"]]
         weights = np.asarray(answer["weights"], dtype=np.float32)
@@ -160,8 +153,7 @@ class RemoteBert(Methods):
 
     def search(self, query: str, top: int = 10) -> list[dict[str, Any]]:
         """Return the best passages of the server's index."""
-        answer: dict[str, list[Any]] = self.request("/search", {"query": query, "top": top})
-        return answer["results"]
+        return list(self.request("/search", {"query": query, "top": top})["results"])
 
     # ------------------------------------------------------------------ requests
 
@@ -171,17 +163,17 @@ class RemoteBert(Methods):
         if body is not None:
             full = {"model": self.model, **body} if path != "/search" else body
             try:
-                text = json.dumps(full, ensure_ascii=False, allow_nan=False)
-                payload = text.encode("utf-8")
+                payload = json.dumps(full, ensure_ascii=False, allow_nan=False).encode()
             except (TypeError, ValueError) as error:
                 raise BertsmithError(f"this cannot be sent to a server: {error}") from error
         for attempt in range(WAITS + 1):
-            status, kind, after, content = self._send(path, payload)
+            response, content = self._send(path, payload)
+            status, wait = response.status, response.headers.get("Retry-After", "")
             if status != 429 or attempt == WAITS:
                 break
-            time.sleep(min(60.0, float(after) if after.isdigit() else 1.0))
-        if status == 200 and kind.startswith("text/html"):
-            return content.decode("utf-8")
+            time.sleep(min(60.0, float(wait) if wait.isdigit() else 1.0))
+        if status == 200 and response.headers.get("Content-Type", "").startswith("text/html"):
+            return content.decode()
         try:
             value = json.loads(content)
         except (ValueError, RecursionError) as error:
@@ -191,7 +183,7 @@ class RemoteBert(Methods):
             raise BertsmithError(f"{self.url}{path}: {message or f'status {status}'}")
         return value
 
-    def _send(self, path: str, payload: bytes | None) -> tuple[int, str, str, bytes]:
+    def _send(self, path: str, payload: bytes | None) -> tuple[HTTPResponse, bytes]:
         headers = {"Content-Type": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -206,9 +198,7 @@ class RemoteBert(Methods):
                 connection.request(method, self._path + path, payload, headers)
                 response = connection.getresponse()
                 content = response.read(LARGEST)
-                content_type = response.headers.get("Content-Type", "")
-                retry_after = response.headers.get("Retry-After", "")
-                return response.status, content_type, retry_after, content
+                return response, content
             except (OSError, HTTPException, UnicodeError) as error:
                 connection.close()
                 if fresh:
@@ -216,12 +206,11 @@ class RemoteBert(Methods):
         raise AssertionError
 
     def _each(self, path: str, texts: Mapping[str, list[str]], **body: Any) -> list[Any]:
-        """Send many texts in several requests and return all results."""
         count, *others = map(len, texts.values())
         if any(other != count for other in others):
             raise BertsmithError(f"{count} texts cannot be paired with as many others")
         results: list[Any] = []
         for start in range(0, count, AT_ONCE):
-            portion = {name: some[start : start + AT_ONCE] for name, some in texts.items()}
+            portion = {name: column[start : start + AT_ONCE] for name, column in texts.items()}
             results += self.request(path, {**portion, **body})["results"]
         return results

@@ -1,7 +1,5 @@
 """The routes of Cohere: embed, classify and rerank, which is also Jina's and infinity's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 from uuid import uuid4
@@ -12,7 +10,7 @@ from pydantic import Field
 
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.openai import as_base64
-from bertsmith.serve.route import Filled, Loose, ModelName, Read, Truncate, routes
+from bertsmith.serve.route import Filled, Loose, ModelName, Read, Truncate, by_score, routes
 from bertsmith.serve.service import USAGE, ModelService
 from bertsmith.tasks.classifying import ClassifyRequest
 from bertsmith.tasks.embedding import Vectors, unit_vectors
@@ -29,7 +27,7 @@ def _bits(vectors: Vectors) -> Any:
 # What Cohere calls embedding types. int8 and uint8 need ranges, which no model here states.
 TYPES: dict[str, Callable[[Vectors], Any]] = {
     "float": lambda vectors: vectors,
-    "base64": lambda vectors: [as_base64(one) for one in vectors],
+    "base64": lambda vectors: list(map(as_base64, vectors)),
     "ubinary": lambda vectors: _bits(vectors).tolist(),
     "binary": lambda vectors: (_bits(vectors).astype(int) - 128).tolist(),
 }
@@ -73,7 +71,8 @@ class CohereEmbed(CohereBody):
     async def respond(self, service: ModelService) -> dict[str, Any]:
         """A vector for every text, in all types that were asked for."""
         served = service.pick(self.model, "embed")
-        texts = self.texts or [" ".join(p.text for p in one.content) for one in self.inputs or ()]
+        mixed = self.inputs or ()
+        texts = self.texts or [" ".join(part.text for part in item.content) for item in mixed]
         if not texts:
             raise ServeError(400, "texts is missing", param="texts")
         query, document = served.bert.sentence.search_prompts
@@ -118,31 +117,30 @@ class CohereClassify(CohereBody):
 
     async def respond(self, service: ModelService) -> dict[str, Any]:
         """The label of every text."""
-        chosen: list[list[str] | None]
         if self.examples:
             rows = await self._by_examples(service, self.examples)
-            chosen = [None] * len(rows)
+            answers = [_classified(*row, None) for row in zip(self.inputs, rows, strict=True)]
         else:
             served = service.pick(self.model, "classify")
-            asked = ClassifyRequest(inputs=self.inputs)
-            predictions = await service.ask(served, "classify", asked, self.long)
-            rows = [one.scores for one in predictions]
-            chosen = [one.labels for one in predictions]  # of a model with several labels a text
-        texts = zip(self.inputs, rows, chosen, strict=True)
-        answers = [_classified(text, scores, labels) for text, scores, labels in texts]
+            request = ClassifyRequest(inputs=self.inputs)
+            predictions = await service.ask(served, "classify", request, self.long)
+            answers = [
+                _classified(text, prediction.scores, prediction.labels)
+                for text, prediction in zip(self.inputs, predictions, strict=True)
+            ]
         return {"id": str(uuid4()), "classifications": answers, "meta": _meta()}
 
     async def _by_examples(
         self, service: ModelService, examples: list[CohereExample]
     ) -> list[dict[str, float]]:
         """Labels compete by the cosine of a text with the mean vector of their examples."""
-        names = list(dict.fromkeys(one.label for one in examples))
+        names = list(dict.fromkeys(example.label for example in examples))
         if len(names) < 2:
             raise ServeError(400, "examples must have at least two labels", param="examples")
         served, count = service.pick(self.model, "embed"), len(self.inputs)
-        texts = [*self.inputs, *(one.text for one in examples)]
+        texts = [*self.inputs, *(example.text for example in examples)]
         vectors = await service.embed(served, texts, normalise=True, long=self.long)
-        own = np.array([names.index(one.label) for one in examples])
+        own = np.array([names.index(example.label) for example in examples])
         means = np.stack([vectors[count:][own == n].mean(0) for n in range(len(names))])
         scores = np.exp((vectors[:count] @ unit_vectors(means).T - 1) * SHARPNESS)
         scores /= scores.sum(1, keepdims=True)
@@ -184,17 +182,15 @@ class CohereRerank(Loose):
 
     async def respond(self, service: ModelService) -> dict[str, Any]:
         """Documents by relevance, best first."""
-        texts = [one if isinstance(one, str) else one.text for one in self.documents]
+        texts = [text if isinstance(text, str) else text.text for text in self.documents]
         served = service.reranker(self.model)
         long = "cut" if self.truncate else None
         scores = await service.relevance(served, [self.query] * len(texts), texts, long=long)
-        order = sorted(range(len(scores)), key=lambda n: -scores[n])[: self.top_n]
+        results = []
+        for n in by_score(scores)[: self.top_n]:
+            document = {"document": self._shown(texts[n])} if self.return_documents else {}
+            results.append({"index": n, "relevance_score": scores[n], **document})
         usage = USAGE.get()
-        results = [
-            {"index": n, "relevance_score": scores[n]}
-            | ({"document": self.shown(texts[n])} if self.return_documents else {})
-            for n in order
-        ]
         return {
             "id": str(uuid4()),
             "model": served.name,
@@ -204,16 +200,14 @@ class CohereRerank(Loose):
             **({"read": usage.read} if self.read else {}),
         }
 
-    def shown(self, text: str) -> Any:
-        """A document in the answer."""
+    def _shown(self, text: str) -> Any:
         return {"text": text}
 
 
 class InfinityRerank(CohereRerank):
     """The same for clients of infinity, where a document is a text, not an object."""
 
-    def shown(self, text: str) -> Any:
-        """A document in the answer."""
+    def _shown(self, text: str) -> Any:
         return text
 
 

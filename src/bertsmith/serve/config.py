@@ -1,7 +1,5 @@
 """The configuration file of a server: models, aliases, limits, keys and where it listens."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -26,15 +24,10 @@ class ModelSpec(RecipePart):
 
 
 def _table(settings: type) -> type[BaseModel]:
-    """The keys of a table of the file: those of settings, with their bounds."""
-    kinds = get_type_hints(settings)
-    keys: dict[str, Any] = {
-        name: (
-            kinds[name],
-            Field(field.default, ge=field.metadata.get("ge"), le=field.metadata.get("le")),
-        )
-        for name, field in declared(settings).items()
-    }
+    kinds, keys = get_type_hints(settings), dict[str, Any]()
+    for name, field in declared(settings).items():
+        low, high = field.metadata.get("ge"), field.metadata.get("le")
+        keys[name] = (kinds[name], Field(field.default, ge=low, le=high))
     return create_model(settings.__name__, __base__=RecipePart, **keys)
 
 
@@ -42,19 +35,16 @@ Share = Annotated[float, Field(gt=0, le=1)]
 ServerTable, LimitsTable = _table(Listening), _table(ServingSettings)
 
 
-def _path_alone(value: Any) -> Any:
-    return {"path": value} if isinstance(value, str) else value
-
-
-def _one_model(value: Any) -> Any:
-    return {value: 1.0} if isinstance(value, str) else value
+# A text stands for a model's path alone, or for an alias of one model.
+PATH_ALONE = BeforeValidator(lambda value: {"path": value} if isinstance(value, str) else value)
+ONE_MODEL = BeforeValidator(lambda value: {value: 1.0} if isinstance(value, str) else value)
 
 
 class Configuration(RecipePart):
     """The tables of a configuration file; unknown keys are errors."""
 
-    models: dict[str, Annotated[ModelSpec, BeforeValidator(_path_alone)]] = Field({})
-    aliases: dict[str, Annotated[dict[str, Share], BeforeValidator(_one_model)]] = Field({})
+    models: dict[str, Annotated[ModelSpec, PATH_ALONE]] = Field({})
+    aliases: dict[str, Annotated[dict[str, Share], ONE_MODEL]] = Field({})
     server: ServerTable = ServerTable()  # type: ignore[valid-type]
     limits: LimitsTable = LimitsTable()  # type: ignore[valid-type]
     keys: tuple[Key, ...] = ()

@@ -1,7 +1,5 @@
 """Drift on a server: each day's inputs and predictions beside those of the evaluation data."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -63,8 +61,7 @@ class Drift:
         self.settings, self.metrics = settings, metrics
         self.models: dict[str, ModelDrift] = {}
 
-    def of(self, served: ServedModel) -> ModelDrift:
-        """What a model has read so far."""
+    def _of(self, served: ServedModel) -> ModelDrift:
         if served.name not in self.models:
             self.models[served.name] = ModelDrift(served.bert, self.settings.drift_examples)
         return self.models[served.name]
@@ -72,13 +69,13 @@ class Drift:
     def describe(self, served: Iterable[ServedModel]) -> dict[str, Any]:
         """The drift of each of these models, by name."""
         limit = self.settings.drift_limit
-        return {model.name: self.of(model).describe(limit) for model in served}
+        return {model.name: self._of(model).describe(limit) for model in served}
 
     def add(
         self, served: ServedModel, windows: Sequence[Any], texts: Sequence[str], answer: Any
     ) -> None:
         """Count a request, and update the metrics now and then."""
-        model = self.of(served)
+        model = self._of(served)
         model.add(windows, texts, answer)
         if model.stored is not None and time.monotonic() - model.measured > SECONDS:
             model.measured = time.monotonic()

@@ -1,7 +1,5 @@
 """Errors of a server, in the format of each dialect."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,20 +7,14 @@ from typing import Any
 from bertsmith.errors import printable
 from bertsmith.serve.address import within
 
-KINDS = {  # TEI's error_type and OpenAI's type for each status
-    400: ("Validation", "invalid_request_error"),
-    401: ("Unauthorized", "invalid_request_error"),
-    403: ("Forbidden", "invalid_request_error"),
-    404: ("NotFound", "invalid_request_error"),
-    405: ("Validation", "invalid_request_error"),
-    408: ("Timeout", "invalid_request_error"),
-    413: ("Validation", "invalid_request_error"),
-    422: ("Validation", "invalid_request_error"),
-    424: ("Backend", "server_error"),
-    429: ("Overloaded", "rate_limit_error"),
-    500: ("Backend", "server_error"),
-    503: ("Unhealthy", "server_error"),
-    504: ("Timeout", "server_error"),
+TEI_TYPES = {  # by status; of all others: Backend
+    **dict.fromkeys((400, 405, 413, 422), "Validation"),
+    **dict.fromkeys((408, 504), "Timeout"),
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    429: "Overloaded",
+    503: "Unhealthy",
 }
 COHERE = {"/v1/rerank", "/v2/rerank", "/v1/embed", "/v2/embed", "/v1/classify"}
 
@@ -60,16 +52,17 @@ Shape = Callable[[ServeError], dict[str, Any]]
 
 def tei_shape(error: ServeError) -> dict[str, Any]:
     """Errors of TEI, and of the server's own routes."""
-    kind = error.kind or KINDS.get(error.status, KINDS[500])[0]
+    kind = error.kind or TEI_TYPES.get(error.status, "Backend")
     return {"error": error.message, "error_type": kind}
 
 
 def openai_shape(error: ServeError) -> dict[str, Any]:
     """Errors of OpenAI and vLLM."""
-    kind = KINDS.get(error.status, KINDS[500])[1]
+    kind = "invalid_request_error" if error.status < 424 else "server_error"
+    if error.status == 429:
+        kind = "rate_limit_error"
     code = error.code or ("server_error" if error.status >= 500 else None)
-    body = {"message": error.message, "type": kind, "param": error.param, "code": code}
-    return {"error": body}
+    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": code}}
 
 
 def cohere_shape(error: ServeError) -> dict[str, Any]:

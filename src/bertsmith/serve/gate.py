@@ -1,29 +1,24 @@
 """The gate before all routes: authentication, limits and admission."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 from typing import Any
 from uuid import uuid4
 
 from fastapi import FastAPI
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Send
 
-from bertsmith.serve.access import Access, Caller, scope_of
+from bertsmith.serve.access import SCOPES, Access, Caller, Scope
 from bertsmith.serve.errors import Overloaded, ServeError, shape_of
 from bertsmith.serve.route import failure
 from bertsmith.serve.service import USAGE, ModelService, Usage
 from bertsmith.serve.traces import Traces
 from bertsmith.settings.serving import LOOPBACK, ServingSettings
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 LOG = logging.getLogger("bertsmith.serve")
 # No key is needed to GET these.
 OPEN = {"/", "/health", "/live", "/ready", "/ping", "/metrics", "/docs", "/openapi.json"}
@@ -38,7 +33,7 @@ class State:
 
     def __init__(self) -> None:
         self.draining = False
-        self.requests: set[object] = set()  # those that are being answered
+        self.requests: set[Usage] = set()  # those that are being answered
         self.received = 0  # bytes of their bodies
         self._reading: set[asyncio.Timeout] = set()  # time limits of requests being received
         self._end = math.inf  # of the event loop's clock: nothing is received any more
@@ -84,8 +79,8 @@ class Admission:
     app: ASGIApp | None = None  # what answers, after a reload
     settings: ServingSettings
 
-    def __init__(self, state: State) -> None:
-        self.state = state
+    def __init__(self) -> None:
+        self.state = State()
         self.traces: Traces | None = None
         # reads the configuration again, where there is one
         self.reload: Callable[[], Awaitable[dict[str, Any]]] | None = None
@@ -100,8 +95,8 @@ class Admission:
         self.open = OPEN - ({"/metrics"} if self.access.metrics_closed else set())
         self.routes: set[str] = app.state.paths  # that metrics name
         self.service, self.settings = service, settings
-        for one in service.models:
-            service.metrics.served(one, 1)
+        for model in service.models:
+            service.metrics.served(model, 1)
 
     def caller(
         self, method: str, path: str, headers: Mapping[bytes, bytes], address: str
@@ -114,7 +109,7 @@ class Admission:
             return Caller(address)
         if method not in READING and not self._own_page(headers.get(b"origin"), host):
             raise ServeError(403, "pages of other sites are refused: see the setting allow_origin")
-        scope = scope_of(path)
+        scope: Scope = "admin" if path.startswith("/admin/") else SCOPES.get(path, "use")
         caller = self.access.caller(headers, address, scope)
         length = headers.get(b"content-length", b"")
         if length.isdigit() and (len(length) > 15 or int(length) > self.settings.max_body):
@@ -137,12 +132,6 @@ class Admission:
         """Return the error for a body that exceeds the limit."""
         most = self.settings.max_body
         return ServeError(413, f"the request has more than {most:,} bytes: send less at once")
-
-    def receive(self, size: int) -> None:
-        """Count bytes of a body; more than the memory for bodies is an error."""
-        self.state.received += size
-        if self.state.received > BODIES * self.settings.max_body:
-            raise Overloaded(1.0)
 
     def note(self, usage: Usage, status: int, headers: Mapping[bytes, bytes]) -> None:
         """Count, trace and log a finished request."""
@@ -208,8 +197,11 @@ class Gate:
                 complete = not message.get("more_body", False)
                 more = len(message.get("body", b""))
                 size += more
-                admission.receive(more)
-                if size > admission.settings.max_body:
+                self.state.received += more
+                most = admission.settings.max_body
+                if self.state.received > BODIES * most:
+                    raise Overloaded(1.0)
+                if size > most:
                     raise admission.too_large()
             return message
 
@@ -222,8 +214,7 @@ class Gate:
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 
-        request = object()
-        self.state.requests.add(request)
+        self.state.requests.add(usage)
         error: ServeError | None = None
         try:
             try:
@@ -238,7 +229,7 @@ class Gate:
             if error is not None and not status:
                 await failure(error, shape_of(path))(scope, counted, labelled)
         finally:
-            self.state.requests.discard(request)
+            self.state.requests.discard(usage)
             self.state.received -= size
             admission.note(usage, status or 500, headers)
 
@@ -255,13 +246,11 @@ def request_id(headers: Mapping[bytes, bytes]) -> str:
 
 
 def _headers(usage: Usage) -> list[tuple[bytes, bytes]]:
-    """The headers that every answer has."""
     values: dict[bytes, Any] = {b"x-request-id": usage.number}
-    seconds = {b"x-total-time": perf_counter() - usage.start}
+    values[b"x-total-time"] = round(1000 * (perf_counter() - usage.start))
     if usage.model:
         values[b"x-compute-tokens"] = usage.tokens
-        seconds[b"x-tokenization-time"] = usage.tokenise
-        seconds[b"x-queue-time"] = usage.wait
-        seconds[b"x-inference-time"] = usage.compute
-    values |= {name: round(1000 * value) for name, value in seconds.items()}
+        values[b"x-tokenization-time"] = round(1000 * usage.tokenise)
+        values[b"x-queue-time"] = round(1000 * usage.wait)
+        values[b"x-inference-time"] = round(1000 * usage.compute)
     return [(name, str(value).encode()) for name, value in values.items()]

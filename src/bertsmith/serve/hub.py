@@ -4,8 +4,6 @@ Keys are those of huggingface_hub's InferenceClient (in `parameters`) and of TEI
 A key that the task does not honour is an error.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter
@@ -28,7 +26,7 @@ from bertsmith.serve.validation import invalid
 from bertsmith.tasks.answering.task import Answer, AnswerRequest
 from bertsmith.tasks.filling import FillMaskRequest
 from bertsmith.tasks.tagging.task import TagRequest
-from bertsmith.tasks.use import Texts, listed
+from bertsmith.tasks.use import RequestBody, Texts, listed
 from bertsmith.tasks.zero_shot.task import TEMPLATE, LabelRequest
 
 Top = Annotated[int, Field(ge=1, le=1000)]
@@ -42,12 +40,17 @@ class TaskBody(Truncation, Body):
     inputs: Any
 
     async def pipeline(self, service: ModelService, served: ServedModel) -> Any:
-        """The answer of the pipeline of this task."""
+        """The answer of the pipeline of this task: for a single text, or a list for several."""
+        results = await service.ask(served, self.verb, self._request(), self.long)
+        answers = [self._answer(result) for result in results]
+        return answers[0] if isinstance(self.inputs, str) else answers
+
+    def _request(self) -> RequestBody:
         raise NotImplementedError
 
-    def each(self, rows: list[Any]) -> Any:
-        """The answer for a single text, or those for several."""
-        return rows[0] if isinstance(self.inputs, str) else rows
+    def _answer(self, result: Any) -> Any:
+        """The result for one text in Hugging Face's format."""
+        raise NotImplementedError
 
 
 class SentencesBody(TaskBody):
@@ -59,9 +62,9 @@ class SentencesBody(TaskBody):
 
     async def pipeline(self, service: ModelService, served: ServedModel) -> list[float]:
         """The cosine of each sentence with the first."""
-        how, inputs = self.model_dump(exclude={"inputs"}), self.inputs.model_dump()
-        asked = {"model": served.name, "inputs": inputs, "parameters": how}
-        return await TeiSimilarity.model_validate(asked).respond(service)
+        parameters, inputs = self.model_dump(exclude={"inputs"}), self.inputs.model_dump()
+        body = {"model": served.name, "inputs": inputs, "parameters": parameters}
+        return await TeiSimilarity.model_validate(body).respond(service)
 
 
 class QuestionInputs(Body):
@@ -82,19 +85,21 @@ class QuestionBody(TaskBody):
 
     async def pipeline(self, service: ModelService, served: ServedModel) -> Any:
         """The best answer, or several."""
-        asked = AnswerRequest(
+        answers = await super().pipeline(service, served) or [self._answer(Answer("", 0, 0, 0.0))]
+        return answers[0] if self.top_k == 1 else answers
+
+    def _request(self) -> AnswerRequest:
+        return AnswerRequest(
             question=self.inputs.question,
             passage=self.inputs.context,
             top=self.top_k,
             longest=self.max_answer_len,
             empty=self.handle_impossible_answer,
         )
-        rows = await service.ask(served, self.verb, asked, self.long)
-        answers = [
-            {"answer": one.text, "score": one.score, "start": one.start, "end": one.end}
-            for one in rows or [Answer("", 0, 0, 0.0)]
-        ]
-        return answers[0] if self.top_k == 1 else answers
+
+    def _answer(self, result: Answer) -> dict[str, Any]:
+        start, end = result.start, result.end
+        return {"answer": result.text, "score": result.score, "start": start, "end": end}
 
 
 class ZeroShotBody(TaskBody):
@@ -106,22 +111,18 @@ class ZeroShotBody(TaskBody):
     hypothesis_template: str | None = None
     multi_label: bool = False
 
-    async def pipeline(self, service: ModelService, served: ServedModel) -> Any:
-        """The labels with their scores, best first."""
+    def _request(self) -> LabelRequest:
         labels = self.candidate_labels
         if isinstance(labels, str):  # as the pipeline of transformers reads it
             labels = [label.strip() for label in labels.split(",") if label.strip()]
-        asked = LabelRequest.model_construct(
-            inputs=self.inputs,
-            labels=labels,
-            template=(self.hypothesis_template or TEMPLATE).replace("{}", "{label}", 1),
-            several=self.multi_label,
+        template = (self.hypothesis_template or TEMPLATE).replace("{}", "{label}", 1)
+        return LabelRequest.model_construct(
+            inputs=self.inputs, labels=labels, template=template, several=self.multi_label
         )
-        answers = []
-        for one in await service.ask(served, self.verb, asked, self.long):
-            ranked = sorted(one.scores.items(), key=lambda item: -item[1])
-            answers.append([{"label": name, "score": score} for name, score in ranked])
-        return self.each(answers)
+
+    def _answer(self, result: Any) -> list[dict[str, Any]]:
+        ranked = sorted(result.scores.items(), key=lambda item: -item[1])
+        return [{"label": name, "score": score} for name, score in ranked]
 
 
 class LabelBody(TaskBody):
@@ -133,14 +134,12 @@ class LabelBody(TaskBody):
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
     raw_scores: bool = False
 
-    async def pipeline(
-        self, service: ModelService, served: ServedModel
-    ) -> list[list[dict[str, Any]]]:
+    async def pipeline(self, service: ModelService, served: ServedModel) -> Any:
         """The labels with their scores, best first."""
         inputs: list[Any] = listed(self.inputs)  # type: ignore[arg-type]
-        rows = [[one] if isinstance(one, str) else one for one in inputs]
-        how = "none" if self.raw_scores else self.function_to_apply
-        scores = await label_scores(service, served, rows, how, self.long)
+        rows = [[text] if isinstance(text, str) else text for text in inputs]
+        activation = "none" if self.raw_scores else self.function_to_apply
+        scores = await label_scores(service, served, rows, activation, self.long)
         return [row[: self.top_k] for row in scores]
 
 
@@ -152,26 +151,23 @@ class EntityBody(TaskBody):
     aggregation_strategy: Literal["first"] | None = None
     ignore_labels: Annotated[list[str], Field(default_factory=lambda: ["O"])]
 
-    async def pipeline(self, service: ModelService, served: ServedModel) -> Any:
-        """The entities of each text."""
+    def _request(self) -> TagRequest:
         if "O" not in self.ignore_labels:
             raise ServeError(422, "ignore_labels must contain 'O': entities only are listed")
-        rows = await service.ask(served, self.verb, TagRequest(inputs=self.inputs), self.long)
-        answers = [
-            [
-                {
-                    "entity_group": one.label,
-                    "score": one.score,
-                    "word": one.text,
-                    "start": one.start,
-                    "end": one.end,
-                }
-                for one in row
-                if one.label not in self.ignore_labels
-            ]
-            for row in rows
+        return TagRequest(inputs=self.inputs)
+
+    def _answer(self, result: Any) -> list[dict[str, Any]]:
+        return [
+            {
+                "entity_group": entity.label,
+                "score": entity.score,
+                "word": entity.text,
+                "start": entity.start,
+                "end": entity.end,
+            }
+            for entity in result
+            if entity.label not in self.ignore_labels
         ]
-        return self.each(answers)
 
 
 class MaskBody(TaskBody):
@@ -181,18 +177,14 @@ class MaskBody(TaskBody):
     inputs: Texts
     top_k: Top = 5
 
-    async def pipeline(self, service: ModelService, served: ServedModel) -> Any:
-        """The predictions for the masks of each text."""
-        asked = FillMaskRequest(inputs=self.inputs, top=self.top_k)
-        rows = await service.ask(served, self.verb, asked, self.long)
-        answers = [
-            [
-                {"score": one.score, "token": one.id, "token_str": one.token, "sequence": one.text}
-                for one in row
-            ]
-            for row in rows
+    def _request(self) -> FillMaskRequest:
+        return FillMaskRequest(inputs=self.inputs, top=self.top_k)
+
+    def _answer(self, result: Any) -> list[dict[str, Any]]:
+        return [
+            {"score": fill.score, "token": fill.id, "token_str": fill.token, "sequence": fill.text}
+            for fill in result
         ]
-        return self.each(answers)
 
 
 class VectorBody(TaskBody):
@@ -240,31 +232,26 @@ class HubBody(Body):
 
     async def respond(self, service: ModelService) -> Any:
         """The answer of the pipeline of the task."""
-        models = service.models
-        task = TASKS[self.task or self._by_inputs(models) or self._of_model(service)]
+        keys = {**(self.model_extra or {}), **(self.parameters or {})}
+        task = TASKS[
+            self.task or self._by_inputs(service.models, {*keys}) or self._of_model(service)
+        ]
         served = service.pick(self.model, task.verb)
+        keys["inputs"] = self.inputs
         try:
-            keys = {**self._keys, "inputs": self.inputs}
-            body = task.model_validate(
-                {key: value for key, value in keys.items() if value is not None}
-            )
+            body = task.model_validate({key: keys[key] for key in keys if keys[key] is not None})
         except ValidationError as error:
             raise invalid(error, {None: task}) from error
         return await body.pipeline(service, served)
 
-    @property
-    def _keys(self) -> dict[str, Any]:
-        return {**(self.model_extra or {}), **(self.parameters or {})}
-
-    def _by_inputs(self, models: Models) -> str | None:
+    def _by_inputs(self, models: Models, keys: set[str]) -> str | None:
         """The task that only these inputs or parameters can be for."""
-        inputs, keys = self.inputs, {*self._keys}
+        inputs = self.inputs
         if not isinstance(inputs, str | list | dict):
             return None  # which is refused by any task
         keys.update(inputs if isinstance(inputs, dict) else ())
-        for name, task in TASKS.items():
-            if keys & {*task.own}:
-                return name
+        if tasks := [name for name, task in TASKS.items() if keys & {*task.own}]:
+            return tasks[0]
         able = [models.get(self.model)] if self.model else [*models]
         masks = [str(model.bert.tokenizer.mask_token) for model in able if "fill-mask" in model.can]
         texts = [text for text in listed(inputs) if isinstance(text, str)]  # type: ignore[arg-type]

@@ -1,7 +1,5 @@
 """Token ids as text: those of the model, or of tiktoken's cl100k_base (OpenAI's clients)."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import tempfile
@@ -29,10 +27,11 @@ def ids_to_text(tokenizer: Tokenizer, ids: Sequence[int], *, framed: bool) -> st
     tokenizer, which may well be in the range of this one, never do. Others are then read as ids of
     cl100k_base, if its file is here.
     """
-    wrong, size = [number for number in ids if not 0 <= number < tokenizer.size], tokenizer.size
+    size = tokenizer.size
     inner, is_framed = _without_special(tokenizer, list(ids))
-    if wrong:
-        why = f"token id {wrong[0]} is not in the model's vocabulary of {size:,}, so these are"
+    unknown = next((number for number in ids if not 0 <= number < size), None)
+    if unknown is not None:
+        why = f"token id {unknown} is not in the model's vocabulary of {size:,}, so these are"
         why += " ids of another tokenizer"
     elif framed and not is_framed:
         why = "these token ids do not begin and end with the model's special tokens, so they may be"
@@ -42,9 +41,13 @@ def ids_to_text(tokenizer: Tokenizer, ids: Sequence[int], *, framed: bool) -> st
         if tokenizer.encode_ids([text])[0] == inner:
             return text
         why = "these token ids are not those of any text with this model"
-    if framed and cl100k() is not None:
-        return _cl100k_text(ids)
-    raise ServeError(422, f"{why}: {HINT}", param="input")
+    if not framed or cl100k() is None:
+        raise ServeError(422, f"{why}: {HINT}", param="input")
+    try:  # clients may have cut them within a character
+        return str(cl100k().decode(list(ids), errors="replace"))
+    except (KeyError, OverflowError, TypeError, ValueError) as error:
+        message = f"{error}: no token id of cl100k_base, nor those of a text with this model"
+        raise ServeError(422, message, param="input") from error
 
 
 def _without_special(tokenizer: Tokenizer, ids: list[int]) -> tuple[list[int], bool]:
@@ -74,13 +77,3 @@ def cl100k() -> Any:
         return None
     same = hashlib.sha256(content).hexdigest() == DIGEST
     return tiktoken.get_encoding("cl100k_base") if same else None
-
-
-def _cl100k_text(ids: Sequence[int]) -> str:
-    """The text of ids of cl100k_base, which clients may have cut within a character."""
-    try:
-        text: str = cl100k().decode(list(ids), errors="replace")
-    except (KeyError, OverflowError, TypeError, ValueError) as error:
-        message = f"{error}: no token id of cl100k_base, nor those of a text with this model"
-        raise ServeError(422, message, param="input") from error
-    return text

@@ -1,7 +1,5 @@
 """The labelling page and its routes, behind the same gate as models."""
 
-from __future__ import annotations
-
 from asyncio import to_thread
 from typing import Annotated, Any
 
@@ -12,7 +10,7 @@ from bertsmith import __version__
 from bertsmith.label.session import LONGEST_NAME, Conflict, Session
 from bertsmith.pages import page
 from bertsmith.serve.errors import ServeError
-from bertsmith.serve.gate import Admission, Gate, State
+from bertsmith.serve.gate import Admission, Gate
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Models
 from bertsmith.serve.playground import add_page
@@ -48,10 +46,10 @@ class Guidelines(Event):
     text: Annotated[str, Field(max_length=20_000)]
 
 
-def labelling_app(session: Session, settings: ServingSettings, state: State) -> FastAPI:
+def labelling_app(session: Session, settings: ServingSettings) -> FastAPI:
     """Return the page of a session as an ASGI application."""
     app = FastAPI(title="bertsmith label", version=__version__, docs_url=None, redoc_url=None)
-    app.state.admission = Admission(state)
+    app.state.admission = Admission()
     add_page(app, _page(session, settings.api_key is not None))
     app.include_router(events := _events(session))
     app.state.paths = {getattr(route, "path", "") for route in (*app.routes, *events.routes)}

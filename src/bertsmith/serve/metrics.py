@@ -1,7 +1,5 @@
 """Prometheus metrics, under the names of TEI where it has them."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Mapping

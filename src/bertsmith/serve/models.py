@@ -1,7 +1,5 @@
 """The models of a server: names, versions, aliases, abilities, and the choice for a request."""
 
-from __future__ import annotations
-
 import copy
 import random
 import threading
@@ -81,11 +79,6 @@ class ServedModel:
         """The model's prompt of this name."""
         return None if name is None else self.bert.sentence.named_prompt(name)
 
-    @property
-    def max_length(self) -> int:
-        """The maximum number of tokens per window for embeddings."""
-        return min(self.bert.max_length, self.bert.sentence.max_length or self.bert.max_length)
-
     def supports_width(self, dimensions: int) -> bool:
         """Whether the model's vectors have this width, or can be cut to it (Matryoshka)."""
         settings, width = self.bert.checkpoint.settings, self.bert.vector_width
@@ -122,16 +115,6 @@ class ServedModel:
         }
 
 
-def limits(settings: ServingSettings) -> dict[str, Any]:
-    """The arguments of `Batcher.limit`."""
-    return {
-        "budget": settings.batch_tokens,
-        "queue_batches": settings.queue_batches,
-        "patience": 0.75 * settings.timeout,
-        "exact": settings.exact,
-    }
-
-
 @dataclass
 class Launcher:
     """Starts a queue and a worker for each model; models on one device compute in turns."""
@@ -148,13 +131,13 @@ class Launcher:
         sha: str | None = None,
         spec: Any = None,
     ) -> ServedModel:
-        """Return a model that is warmed up and ready to answer."""
+        """Return a model that is warmed up; with `original`, a canary compares it with that."""
         metrics, canary = self.metrics, None
         if settings.canary and original is not None:
             canary = Canary(original, settings.canary, metrics.drift.labels(name).observe)
         turn = self.turns.setdefault(bert.device, threading.Lock())
         watch = partial(metrics.batch, name)
-        batcher = Batcher(bert, turn=turn, watch=watch, canary=canary, **limits(settings))
+        batcher = Batcher(bert, settings, turn=turn, watch=watch, canary=canary)
         with turn:
             embed(bert, [WARM[:46], WARM])
         metrics.queue(name, batcher)
@@ -165,9 +148,8 @@ class Models:
     """All models of a server, in the order in which they were named.
 
     A request names a model as NAME@VERSION, as NAME (its newest version: the one listed last), or
-    by an alias. An alias stands for one model, or for several with the share of requests that each
-    answers. An alias NAME goes before the newest version of NAME, so that a version is made
-    current, tried with a share of the requests, or withdrawn, without a change to any client.
+    by an alias of one model, or of several with the share of requests that each answers. An alias
+    NAME goes before the newest version of NAME: clients need no change for another version.
     """
 
     def __init__(
@@ -191,11 +173,6 @@ class Models:
         return iter(self.served.values())
 
     @property
-    def names(self) -> list[str]:
-        """Every name that a request may use: models, names without versions, aliases."""
-        return list(dict.fromkeys([*self.served, *self.newest, *self.aliases]))
-
-    @property
     def can(self) -> list[str]:
         """The verbs of the uses that at least one model supports."""
         return [verb for verb, use in USES.items() if any(use.can(model.bert) for model in self)]
@@ -217,14 +194,11 @@ class Models:
             return
         able = [model.name for model in self.current if model.supports_width(dimensions)]
         instead = f"{', '.join(able)} can" if able else "no model here can"
-        width = served.bert.vector_width
-        raise ServeError(
-            422,
-            f"the vectors of {served.name} have {width} dimensions, and it was not trained for "
-            f"{dimensions}: {instead}",
-            param="dimensions",
-            code="invalid_value",
+        message = (
+            f"the vectors of {served.name} have {served.bert.vector_width} dimensions, and it was "
+            f"not trained for {dimensions}: {instead}"
         )
+        raise ServeError(422, message, param="dimensions", code="invalid_value")
 
     @property
     def current(self) -> list[ServedModel]:
@@ -235,10 +209,7 @@ class Models:
         """Return the model of this name; an unknown name is an error."""
         served = self.find(name)
         if served is None:
-            raise ServeError(
-                404,
-                f"there is no model {name[:100]!r} here; the models are: {', '.join(self.names)}",
-                param="model",
-                code="model_not_found",
-            )
+            names = ", ".join(dict.fromkeys([*self.served, *self.newest, *self.aliases]))
+            message = f"there is no model {name[:100]!r} here; the models are: {names}"
+            raise ServeError(404, message, param="model", code="model_not_found")
         return served

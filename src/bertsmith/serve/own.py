@@ -1,8 +1,10 @@
-"""The server's own routes: one for each use that a loaded model supports."""
+"""The server's own routes: one for each use that a loaded model supports, and the search."""
 
-from __future__ import annotations
-
+import asyncio
+import os
 from collections.abc import Callable, Container
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from fastapi import APIRouter
@@ -10,12 +12,12 @@ from pydantic import Field, create_model
 from starlette.responses import HTMLResponse
 
 from bertsmith.analysis.attention import attention
+from bertsmith.errors import BertsmithError
 from bertsmith.infer.states import TextStates
 from bertsmith.serve.batcher import once
 from bertsmith.serve.errors import ServeError
-from bertsmith.serve.read import Spans
-from bertsmith.serve.route import Body, Loose, ModelName, Read, either, post, routes
-from bertsmith.serve.service import USAGE, ModelService
+from bertsmith.serve.route import Body, JsonRoute, Loose, ModelName, Read, either, post, routes
+from bertsmith.serve.service import USAGE, ModelService, Spans
 from bertsmith.tasks.embedding import Vectors, unit_vectors
 from bertsmith.tasks.registry import USES
 from bertsmith.tasks.use import Texts, Use, as_json, listed
@@ -85,7 +87,7 @@ class StatesBody(Body):
         """Hidden states, text by text."""
         served, texts = service.pick(self.model, "embed"), listed(self.inputs)
         rows = await service.states(served, texts, self.depths, self.pool, self.special)
-        value = [{key: one for key, one in vars(row).items() if key != "text"} for row in rows]
+        value = [{key: vars(row)[key] for key in vars(row) if key != "text"} for row in rows]
         return result(value, read=False)
 
 
@@ -103,14 +105,18 @@ class AttentionBody(Body):
         """Attention weights of every layer and head, or the page that shows them."""
         served = service.pick(self.model, "embed")
         bert, name = served.for_request("refuse"), served.name
-        chosen: dict[str, Any] = {"layers": self.layers, "heads": self.heads}
+        chosen: dict[str, Any] = {"name": name, "layers": self.layers, "heads": self.heads}
 
         def call() -> Any:
-            view = attention(bert, self.text, self.pair, name=name, **chosen)
+            view = attention(bert, self.text, self.pair, **chosen)
             if len(view.layers) * len(view.heads) * len(view) ** 2 > MOST_WEIGHTS:
                 message = f"{len(view)} tokens have too many attention weights for one answer"
                 raise ServeError(422, f"{message}: name fewer layers or heads")
-            return HTMLResponse(view.page().html()) if self.format == "html" else _weights(view)
+            if self.format == "html":
+                return HTMLResponse(view.page().html())
+            tokens = [{"text": t.text, "token": t.token, "source": t.source} for t in view.tokens]
+            places = {"layers": list(view.layers), "heads": list(view.heads)}
+            return {"model": name, "tokens": tokens, **places, "weights": view.maps().round(5)}
 
         texts = [self.text] if self.pair is None else [self.text, self.pair]
         return await service.alone(served, texts, once(call))
@@ -141,7 +147,7 @@ def own_routes(service: ModelService, dialects: Dialects) -> APIRouter:
     @router.get("/models")
     async def models() -> dict[str, Any]:
         """The models of this server and what each can do."""
-        return {"models": [one.describe() for one in service.models]}
+        return {"models": [model.describe() for model in service.models]}
 
     @router.get("/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
@@ -161,9 +167,9 @@ def own_routes(service: ModelService, dialects: Dialects) -> APIRouter:
 def use_body(use: Use) -> type[OwnBody]:
     """The body of the route of a use: its request, with the fields of all routes."""
     title = use.verb.title().replace("-", "")
-    about = type(use).__doc__
     create: Any = create_model
-    body: type[OwnBody] = create(f"{title}Body", __base__=(OwnBody, use.Request), __doc__=about)
+    bases, about = (OwnBody, use.Request), type(use).__doc__
+    body: type[OwnBody] = create(f"{title}Body", __base__=bases, __doc__=about)
     body.verb = use.verb
     return body
 
@@ -180,12 +186,61 @@ def _token_texts(states: TextStates) -> list[dict[str, Any]]:
     return [{"text": text[start:end], "start": start, "end": end} for start, end in states.spans]
 
 
-def _weights(view: Any) -> dict[str, Any]:
-    tokens = [{"text": one.text, "token": one.token, "source": one.source} for one in view.tokens]
-    return {
-        "model": view.name,
-        "tokens": tokens,
-        "layers": list(view.layers),
-        "heads": list(view.heads),
-        "weights": view.maps().round(5),
-    }
+MOST = 4  # queries that are answered at once
+
+
+class Readers:
+    """Handles of a `bertsmith.search.Index`: as many queries run at once as there are cores."""
+
+    def __init__(self, index: Any) -> None:
+        count = min(MOST, os.cpu_count() or 1)
+        self.index = index
+        self.idle: SimpleQueue[Any] = SimpleQueue()
+        for handle in [index, *(index.reader() for _ in range(1, count))]:
+            self.idle.put(handle)
+        self.threads = ThreadPoolExecutor(count, thread_name_prefix="search")
+
+    async def problem(self) -> str | None:
+        """Why the index cannot be searched now; None if it can."""
+        return await asyncio.to_thread(self.index.problem)
+
+    async def search(self, query: str, top: int) -> list[dict[str, Any]]:
+        """The best passages for a query."""
+
+        def run() -> list[dict[str, Any]]:
+            handle = self.idle.get()
+            try:
+                return [hit.to_dict() for hit in handle.search(query, top=top)]
+            finally:
+                self.idle.put(handle)
+
+        return await asyncio.get_running_loop().run_in_executor(self.threads, run)
+
+
+class SearchBody(Body):
+    """A query."""
+
+    query: Annotated[str, Field(min_length=1)]
+    top: Annotated[int, Field(ge=1, le=100)] = 10
+
+
+def search_routes(service: ModelService, readers: Readers | None) -> APIRouter:
+    """/search, where there is an index."""
+    router = APIRouter(route_class=JsonRoute, tags=["bertsmith"])
+    if readers is None:
+        return router
+
+    @router.post("/search")
+    async def search(body: SearchBody) -> dict[str, Any]:
+        """The best passages of the indexed documents."""
+        service.check([body.query])
+        try:
+            hits = await readers.search(body.query, body.top)
+        except BertsmithError as error:
+            if await readers.problem():
+                raise ServeError(503, str(error)) from error
+            raise
+        USAGE.get().model = "index"
+        return {"results": hits}
+
+    return router

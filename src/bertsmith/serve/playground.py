@@ -1,7 +1,5 @@
 """The playground page, with a form for each use of the loaded models."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -17,10 +15,9 @@ from bertsmith.tasks.use import Use
 def playground_routes(service: ModelService, index: Any) -> APIRouter:
     """The page at /, with what these models can do."""
     router = APIRouter()
-    models = [one.describe() for one in service.models]
+    models = [model.describe() for model in service.models]
     uses = [USES[verb] for verb in service.models.can]
-    key = bool(service.keys)
-    names = ", ".join(one["id"] for one in models)
+    key, names = bool(service.keys), ", ".join(model["id"] for model in models)
     html = page(
         "playground.html",
         "Playground",

@@ -1,7 +1,5 @@
 """HTTP connections that refuse requests at once while all queues are full."""
 
-from __future__ import annotations
-
 import asyncio
 
 import h11
@@ -19,12 +17,10 @@ SLOW = {b"connection", b"expect", b"transfer-encoding", b"upgrade"}  # need the 
 class RefusingProtocol(H11Protocol):
     """A connection that refuses requests early, and is closed if its client is too slow.
 
-    A request that would be refused because the queues are full is answered here, before HTTP is
-    parsed in full and a task is started: under overload that saves most of the event loop's time
-    for the admitted requests. Whatever is unusual about a request takes the normal path, through
-    `Gate`, with the same outcome.
-
-    The timeout of a request limits the time to send it, and to read each piece of its answer.
+    A request that full queues refuse is answered before HTTP is parsed in full and a task is
+    started: under overload that leaves the event loop to the admitted requests. An unusual request
+    takes the normal path, through `Gate`, with the same outcome. The timeout of a request limits
+    the time to send it, and to read each piece of its answer.
     """
 
     admission: Admission
@@ -41,9 +37,8 @@ class RefusingProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         super().connection_lost(exc)
-        for timer in (self.late, self.unread):
-            if timer is not None:
-                timer.cancel()
+        for timer in filter(None, (self.late, self.unread)):
+            timer.cancel()
 
     def pause_writing(self) -> None:
         """Start the clock when the client does not take what is sent."""
@@ -94,14 +89,17 @@ class RefusingProtocol(H11Protocol):
         request = parse(data) if plain else None
         if request is None:
             return None
-        path, headers = request
-        address = (self.client or ("",))[0]
+        (path, headers), address = request, (self.client or ("",))[0]
         try:
             admission.caller("POST", path, headers, address)
         except Overloaded as error:
             usage = Usage(Caller(address), "POST", path, request_id(headers))
             admission.note(usage, error.status, headers)
-            return response(error, path, usage.number)
+            answer = failure(error, shape_of(path))
+            answer.headers["x-request-id"] = usage.number
+            lines = [name + b": " + value for name, value in answer.raw_headers]
+            head = b"\r\n".join([b"HTTP/1.1 429 Too Many Requests", *lines])
+            return head + b"\r\n\r\n" + bytes(answer.body)
         except ServeError:
             pass
         return None
@@ -126,11 +124,3 @@ def parse(data: bytes) -> tuple[str, dict[bytes, bytes]] | None:
     if not length.isdigit() or int(length[:12]) != len(body) or not target.isascii():
         return None
     return target.decode("ascii"), headers
-
-
-def response(error: Overloaded, path: str, number: str) -> bytes:
-    """An error as the bytes of a response."""
-    answer = failure(error, shape_of(path))
-    answer.headers["x-request-id"] = number
-    lines = b"".join(name + b": " + value + b"\r\n" for name, value in answer.raw_headers)
-    return b"HTTP/1.1 429 Too Many Requests\r\n" + lines + b"\r\n" + bytes(answer.body)

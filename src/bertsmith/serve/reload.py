@@ -5,8 +5,6 @@ models, running ones finish with the old ones, and old workers end: no request i
 mistake in the file changes nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,10 +19,10 @@ from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.serve.app import application, host
 from bertsmith.serve.config import ModelSpec, ServerPlan
-from bertsmith.serve.gate import LOG, Admission, State
+from bertsmith.serve.gate import LOG, Admission
 from bertsmith.serve.metrics import Metrics
-from bertsmith.serve.models import Launcher, Models, ServedModel, limits
-from bertsmith.serve.search import Readers, SearchIndex
+from bertsmith.serve.models import Launcher, Models, ServedModel
+from bertsmith.serve.own import Readers
 from bertsmith.serve.service import ModelService
 
 
@@ -35,8 +33,7 @@ class Site:
         self,
         read: Callable[[], ServerPlan],
         open_model: Callable[[ModelSpec], LoadedModel],
-        index: SearchIndex | None,
-        state: State,
+        index: Any,
     ) -> None:
         self.read, self.open_model = read, open_model
         self.index = None if index is None else Readers(index)
@@ -45,7 +42,7 @@ class Site:
         self._one_at_a_time = asyncio.Lock()
         service = self._open(self.read())
         self.served = service.models.served
-        self.app: FastAPI = host(service, self.index, state)
+        self.app: FastAPI = host(service, self.index)
         self.admission: Admission = self.app.state.admission
 
     async def reload(self) -> dict[str, Any]:
@@ -63,14 +60,14 @@ class Site:
                 message = f"the models cannot be loaded ({type(error).__name__}: {error})"
                 raise BertsmithError(message) from error
             app = await asyncio.to_thread(application, service, self.admission, self.index)
-            old, now = self.admission.service, service.models.served
-            before, self.served = self.served, now
+            old, now, before = self.admission.service, service.models.served, self.served
+            self.served = now
             for model in before.values():
                 metrics.served(model, 0)
             self.admission.serve(service, app)
             self.admission.app, self.app.state.service = app, service
             for model in now.values():
-                model.batcher.limit(**limits(plan.settings))
+                model.batcher.limit(plan.settings)
             self._ending = asyncio.create_task(self._end(old, service.models))
             metrics.reloads.labels("succeeded").inc()
             result = {
@@ -99,11 +96,14 @@ class Site:
                 sha, model = model_hash(spec.path), self.served.get(name)
                 if model is None or (model.spec, model.sha) != (spec, sha):
                     bert = self.open_model(spec)
-                    self._share(bert, spec, [*self.served.values(), *opened])
-                    original = self._original(spec, bert) if settings.canary else None
+                    _share(bert, spec, [*self.served.values(), *opened])
+                    original = None
+                    if settings.canary and int8_weights(bert.model):
+                        float32 = {"device": "cpu", "dtype": "float32"}
+                        original = self.open_model(spec.model_copy(update=float32))
                     model = self.launcher.launch(name, bert, settings, original, sha, spec)
                 opened.append(model)
-            if settings.canary and not any(int8_weights(one.bert.model) for one in opened):
+            if settings.canary and not any(int8_weights(model.bert.model) for model in opened):
                 int8 = setting_name("dtype", "int8")
                 raise BertsmithError(
                     f"{setting_name('canary')} compares int8 with float32: add {int8}"
@@ -119,18 +119,13 @@ class Site:
             metrics.queue(model.name, model.batcher)
         return ModelService(models, settings, metrics, plan.keys)
 
-    def _share(self, bert: LoadedModel, spec: ModelSpec, others: Sequence[ServedModel]) -> None:
-        """Adapters of one model share its weights, unless these are packed for a CPU."""
-        first = next(bert.model.parameters())
-        packed = first.device.type == "cpu" and first.dtype != torch.float32
-        if packed or int8_weights(bert.model):
-            return
-        count = share(bert.checkpoint, locate(spec.path), [one.bert.checkpoint for one in others])
-        if count:
-            LOG.info("adapter", extra={"entry": {"path": spec.path, "shared_parameters": count}})
 
-    def _original(self, spec: ModelSpec, bert: LoadedModel) -> LoadedModel | None:
-        """The float32 model that the canary compares an int8 model with."""
-        if not int8_weights(bert.model):
-            return None
-        return self.open_model(spec.model_copy(update={"device": "cpu", "dtype": "float32"}))
+def _share(bert: LoadedModel, spec: ModelSpec, others: Sequence[ServedModel]) -> None:
+    """Let adapters of one model share its weights, unless these are packed for a CPU."""
+    first = next(bert.model.parameters())
+    packed = first.device.type == "cpu" and first.dtype != torch.float32
+    if packed or int8_weights(bert.model):
+        return
+    checkpoints = [model.bert.checkpoint for model in others]
+    if count := share(bert.checkpoint, locate(spec.path), checkpoints):
+        LOG.info("adapter", extra={"entry": {"path": spec.path, "shared_parameters": count}})

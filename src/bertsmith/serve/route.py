@@ -1,7 +1,5 @@
 """Requests as calls: body → pydantic model → endpoint → JSON of the dialect."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import (
@@ -9,9 +7,9 @@ from collections.abc import (
     Callable,
     Container,
     Coroutine,
-    Iterable,
     Iterator,
     Mapping,
+    Sequence,
 )
 from itertools import islice
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -19,15 +17,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import numpy as np
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
@@ -49,6 +39,7 @@ ModelName = Annotated[str | None, Field(description="Which of the server's model
 Read = Annotated[bool, Field(description="Also say which characters were read.")]
 Item = TypeVar("Item")
 Filled = Annotated[list[Item], Field(min_length=1)]
+Ids = Filled[int]
 Truncate = Annotated[
     bool, Field(description="Cut long texts; otherwise they are read in windows, or refused.")
 ]
@@ -115,6 +106,11 @@ class JsonRoute(APIRoute):
         return handle
 
 
+def by_score(scores: Sequence[float]) -> list[int]:
+    """The numbers of scores, highest first."""
+    return sorted(range(len(scores)), key=lambda number: -scores[number])
+
+
 def routes(tag: str, service: ModelService, bodies: Mapping[str, Any]) -> APIRouter:
     """Return a router that answers these paths, each with its kind of body."""
     router = APIRouter(route_class=JsonRoute, tags=[tag])
@@ -143,14 +139,14 @@ def post(
     )
 
 
-def either(meant: Callable[[Container[str]], bool], one: Any, other: Any) -> Any:
-    """A body of two types: the first if `meant` says so of the keys that were sent."""
+def either(is_first: Callable[[Container[str]], bool], first: Any, second: Any) -> Any:
+    """A body of two types: the first if `is_first` says so of the keys that were sent."""
 
     def kind(value: Any) -> str:
         keys = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-        return "one" if meant(keys) else "other"
+        return "first" if is_first(keys) else "second"
 
-    both = Annotated[one, Tag("one")] | Annotated[other, Tag("other")]
+    both = Annotated[first, Tag("first")] | Annotated[second, Tag("second")]
     return Annotated[both, Discriminator(kind)]
 
 
@@ -201,22 +197,20 @@ async def encoded(value: Any) -> Response:
 
     async def sent() -> AsyncIterator[bytes]:
         for chunk in chunks:
-            yield chunk
+            yield bytes(chunk)
             await asyncio.sleep(0)
 
     length = {"content-length": str(sum(map(len, chunks)))}
     return StreamingResponse(sent(), headers=length, media_type="application/json")
 
 
-def _chunks(pieces: Iterable[bytes]) -> list[bytes]:
-    """Join pieces to chunks of a size that is sent at once."""
-    chunks, chunk = [], bytearray()
+def _chunks(pieces: Iterator[bytes]) -> list[bytearray]:
+    chunks = [bytearray()]
     for piece in pieces:
-        chunk += piece
-        if len(chunk) >= CHUNK:
-            chunks.append(bytes(chunk))
-            chunk.clear()
-    return [*chunks, bytes(chunk)] if chunk else chunks
+        if len(chunks[-1]) >= CHUNK:
+            chunks.append(bytearray())
+        chunks[-1] += piece
+    return chunks
 
 
 def json_pieces(value: Any) -> Iterator[bytes]:
@@ -228,10 +222,10 @@ def json_pieces(value: Any) -> Iterator[bytes]:
         if not np.isfinite(value).all():
             raise ValueError("not a number")
         yield to_json(value.tolist())
-    elif isinstance(value, dict) and any(isinstance(one, NESTED) for one in value.values()):
-        for number, (key, one) in enumerate(value.items()):
+    elif isinstance(value, dict) and any(isinstance(entry, NESTED) for entry in value.values()):
+        for number, (key, entry) in enumerate(value.items()):
             yield (b"," if number else b"{") + to_json(str(key)) + b":"
-            yield from json_pieces(one)
+            yield from json_pieces(entry)
         yield b"}"
     elif isinstance(value, NESTED) and not isinstance(value, dict) and len(value):
         plain = not isinstance(value, np.ndarray) and not isinstance(value[0], NESTED)

@@ -1,7 +1,5 @@
 """A server process: it listens, drains on SIGTERM, and may share its socket with others."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -35,32 +33,27 @@ SWITCH = 0.0005  # seconds after which the event loop yields the GIL to the work
 FAILED = 2  # the exit status of a worker that could not start
 HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
 
-Build = Callable[[State], Any]  # creates the application, in the process that serves it
+Build = Callable[[], Any]  # creates the application, in the process that serves it
 Files = tuple[str, str] | None  # the certificate and the private key of HTTPS
+Process = multiprocessing.process.BaseProcess
 
 
 class Server(uvicorn.Server):
-    """A server that drains on SIGTERM: it accepts requests for a moment, then finishes.
+    """A server that drains on SIGTERM, and on SIGHUP without a configuration file to read again.
 
-    So it does on SIGHUP, unless there is a configuration file, which is read again instead.
-
-    Meanwhile it reports not ready, and responses close their connections, so that no client
-    sends a request on a connection that is about to be closed. Then it stops accepting
-    connections, answers the requests on open ones, and exits. A request that is not received in
-    full by then gets 408; others have the time limit of a request, whatever their clients do.
+    It accepts requests for a moment, while it reports not ready and responses close their
+    connections, so that no client sends a request on a connection that is about to be closed. Then
+    it answers the requests on open connections and exits. One that is not received in full by then
+    gets 408; others have the time limit of a request, whatever their clients do.
     """
 
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        drain: float,
-        listener: socket.socket,
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, drain: float, listener: socket.socket) -> None:
         super().__init__(config)
         self.drain, self.listener = drain, listener
-        admission = config.app.state.admission  # type: ignore[union-attr]
-        self.serving: State = admission.state
-        self.timeout: float = admission.settings.timeout
+        app: Any = config.app
+        self.serving: State = app.state.admission.state
+        self.timeout: float = app.state.admission.settings.timeout
+        self.site: Any = getattr(app.state, "site", None)  # reads its configuration again
         self.tasks: list[asyncio.Task[None]] = []  # started by signals
 
     @contextmanager
@@ -68,13 +61,13 @@ class Server(uvicorn.Server):
         """Handle SIGHUP as well, unless it would end the server and is ignored (nohup)."""
         with super().capture_signals():
             main = threading.current_thread() is threading.main_thread()
-            if main and (self._site is not None or signal.getsignal(HANGUP) == signal.SIG_DFL):
+            if main and (self.site is not None or signal.getsignal(HANGUP) == signal.SIG_DFL):
                 signal.signal(HANGUP, self.handle_exit)
             yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start draining, or reload; a second Ctrl-C exits at once."""
-        if sig == HANGUP and sig != signal.SIGTERM and self._site is not None:
+        if sig == HANGUP and sig != signal.SIGTERM and self.site is not None:
             if self.started:
                 self._start(self._reload())
             return
@@ -94,15 +87,10 @@ class Server(uvicorn.Server):
         loop = asyncio.get_event_loop()
         loop.call_soon_threadsafe(lambda: self.tasks.append(loop.create_task(action)))
 
-    @property
-    def _site(self) -> Any:
-        """What reads its configuration again, where there is one."""
-        return getattr(self.config.app.state, "site", None)  # type: ignore[union-attr]
-
     async def _reload(self) -> None:
         """Read the certificate and the configuration again; mistakes are logged."""
         with suppress(BertsmithError):  # logged already
-            await self._site.reload()
+            await self.site.reload()
         if self.config.ssl is not None and self.config.ssl_certfile is not None:
             try:
                 self.config.ssl.load_cert_chain(self.config.ssl_certfile, self.config.ssl_keyfile)
@@ -163,7 +151,7 @@ def serve(
         return
     log_to_stderr(as_json=json_logs)
 
-    def start() -> multiprocessing.process.BaseProcess:
+    def start() -> Process:
         process = multiprocessing.get_context("spawn").Process(target=run_process, args=arguments)
         process.start()
         return process
@@ -174,15 +162,11 @@ def serve(
 
 
 def _supervise(
-    start: Callable[[], multiprocessing.process.BaseProcess],
-    count: int,
-    listener: socket.socket,
-    *,
-    reloads: bool = False,
+    start: Callable[[], Process], count: int, listener: socket.socket, *, reloads: bool = False
 ) -> None:
     """Keep so many processes running until a signal; each then drains by itself."""
     stop, failed = threading.Event(), False
-    processes: list[multiprocessing.process.BaseProcess] = []
+    processes: list[Process] = []
 
     def handle(number: int = signal.SIGTERM, _: FrameType | None = None) -> None:
         if not reloads or number != HANGUP:
@@ -200,8 +184,7 @@ def _supervise(
         for number, process in enumerate(processes):
             if process.is_alive():
                 continue
-            if process.exitcode == FAILED:  # it could not start: others would fail too
-                failed = True
+            if failed := process.exitcode == FAILED:  # it could not start: others would fail too
                 stop.set()
                 break
             LOG.error("worker %s ended with status %s", process.pid, process.exitcode)
@@ -223,15 +206,15 @@ def run_process(
     log_to_stderr(as_json=json_logs)
     _open_more_files()
     try:
-        app = build(State())
+        app = build()
     except BertsmithError as error:
         if multiprocessing.parent_process() is None:
             raise
         LOG.error("bertsmith: %s", error)
         sys.exit(FAILED)
     sys.setswitchinterval(SWITCH)
+    settings = config(app, tls=tls)
     try:
-        settings = config(app, tls=tls)
         settings.load()  # reads the certificate
     except (OSError, ValueError) as error:
         files = " and ".join(tls or ())
@@ -262,7 +245,6 @@ def log_to_stderr(*, as_json: bool) -> None:
 
 
 def _open_more_files() -> None:
-    """Raise the number of connections that may be open to what the system allows."""
     with suppress(ImportError, ValueError, OSError):
         import resource  # not on Windows
 
@@ -272,14 +254,13 @@ def _open_more_files() -> None:
 
 def config(app: Any, log_level: str = "warning", tls: Files = None) -> uvicorn.Config:
     """Return the uvicorn configuration of an application."""
-    certificate, key = tls or (None, None)
     proxies = app.state.admission.settings.proxies
     return uvicorn.Config(
         app,
         http=RefusingProtocol,
         ws="none",  # a request to upgrade is answered as if it were none
-        ssl_certfile=certificate,
-        ssl_keyfile=key,
+        ssl_certfile=tls[0] if tls else None,
+        ssl_keyfile=tls[1] if tls else None,
         proxy_headers=bool(proxies),
         forwarded_allow_ips=list(proxies),
         log_config=None,  # see log_to_stderr

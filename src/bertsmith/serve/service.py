@@ -1,7 +1,5 @@
 """The service behind every route: texts → encoder passes in shared batches → results."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -9,25 +7,28 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 
 from bertsmith.errors import BertsmithError
+from bertsmith.files import one_line
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.states import TextStates, all_depths, hidden_state_steps
+from bertsmith.infer.windows import Window
 from bertsmith.serve.access import Caller, Key
 from bertsmith.serve.address import ADDRESSED
-from bertsmith.serve.batcher import Job, NotFinite
+from bertsmith.serve.batcher import Job
 from bertsmith.serve.drift import Drift
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.ids import ids_to_text
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Models, ServedModel
-from bertsmith.serve.read import Spans, read_spans
 from bertsmith.settings.serving import ServingSettings
 from bertsmith.tasks.embedding import EmbedRequest, Vectors, unit_vectors
 from bertsmith.tasks.registry import USES
 from bertsmith.tasks.use import Call, RequestBody
+from bertsmith.tokenizer import Spelled
 
 Result = TypeVar("Result")
 INLINE = 4000  # characters tokenized on the event loop: faster than a thread switch
@@ -36,7 +37,47 @@ MOST_NUMBERS = 8_000_000  # hidden-state values in an answer
 MOST_CHARACTERS = 20_000_000  # characters of all filled-in texts in an answer
 
 
-@dataclass
+Spans = list[tuple[int, int]]  # text[start:end] of each part that was read
+PARTIAL = ("long texts cut", "masks read in a window of a long text")
+
+
+def read_spans(
+    bert: LoadedModel, texts: Sequence[str], windows: Sequence[Window], prompt: int = 0
+) -> list[Spans]:
+    """Return the characters of each text that the model has read; usually all of them.
+
+    `prompt` is the number of characters that the model puts before each text.
+    """
+    spans_of_texts: list[Spans] = [[(0, len(text))] for text in texts]
+    if not any(bert.ledger.counts[what] for what in PARTIAL):
+        return spans_of_texts
+    spelled: Spelled = "mask" if bert.ledger.counts[PARTIAL[1]] else "text"
+    token_ranges: dict[int, set[tuple[int, int]]] = {}
+    for window in windows:
+        token_ranges.setdefault(window.number, set()).add((window.tokens.start, window.tokens.stop))
+    for number, ranges in token_ranges.items():
+        if number >= len(texts):
+            continue
+        text = bert.sentence.prepared(texts[number]) if prompt else texts[number]
+        encoded = bert.tokenizer.encode(text, special=False, spelled=spelled).offsets
+        offsets = [(max(0, start - prompt), max(0, end - prompt)) for start, end in encoded]
+        spans: Spans = []
+        for start, stop in sorted(ranges):
+            if start == stop:
+                continue
+            first = offsets[start][0] if start < len(offsets) else len(texts[number])
+            last = offsets[min(stop, len(offsets)) - 1][1]
+            begin = 0 if start == 0 else first
+            end = len(texts[number]) if stop >= len(offsets) else last
+            if spans and begin <= spans[-1][1]:
+                spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+            else:
+                spans.append((begin, end))
+        spans_of_texts[number] = spans
+    return spans_of_texts
+
+
+@dataclass(eq=False)
 class Usage:
     """The cost of a request so far, which the gate adds to headers and metrics."""
 
@@ -106,11 +147,12 @@ class ModelService:
 
     async def run(self, served: ServedModel, call: Call, long: str | None = None) -> Any:
         """Run a request in shared batches."""
-        usage = self.begin(served, [*call.texts, *call.seconds])
-        self.check([*call.texts, *call.seconds], call.prompt)
+        texts = [*call.texts, *call.seconds]
+        usage = self.begin(served, texts)
+        self.check(texts, call.prompt)
         if call.letters > MOST_CHARACTERS:
             raise ServeError(413, "too many predictions in long texts for one response")
-        characters = sum(map(len, [*call.texts, *call.seconds])) + call.prompt * len(call.texts)
+        characters = sum(map(len, texts)) + call.prompt * len(call.texts)
         bert = served.for_request(long or self.settings.long)
         steps = call.steps.steps(bert, *call.args)
         start = perf_counter()
@@ -132,7 +174,7 @@ class ModelService:
                 steps.send(results)
             except StopIteration as stop:
                 return stop.value, read_spans(bert, read, needed.windows, call.prompt)
-            raise RuntimeError("a task asked for a second pass")  # none does
+            raise AssertionError  # no task asks for a second pass
 
         value, spans = await self.call(characters, finish)
         usage.read += spans
@@ -204,13 +246,8 @@ class ModelService:
         texts: Sequence[str],
         steps: Generator[None, None, Result],
         depths: int = 1,
-        *,
-        prepares: bool = False,
     ) -> Result:
-        """Run a call that has the model to itself for each of its steps.
-
-        With `prepares`, the first step does not need the model.
-        """
+        """Run a call that has the model to itself for each step but the first, which prepares."""
         usage, start = self.begin(served, texts), perf_counter()
         self.check(texts)
         characters = sum(map(len, texts))
@@ -219,13 +256,11 @@ class ModelService:
         if tokens * depths * served.bert.checkpoint.config.width > MOST_NUMBERS:
             raise ServeError(413, f"the states of {tokens:,} tokens are too many for one answer")
         usage.spend(tokens)
-        if prepares:
-            await self.call(characters, lambda: next(steps))
+        await self.call(characters, lambda: next(steps))
         usage.tokenise += usage.phase("tokenize", start, perf_counter())
         job = served.batcher.submit_call(steps, tokens, usage.caller.name)
         usage.read += [[(0, len(text))] for text in texts]
-        value: Result = await self._wait(served, job)
-        return value
+        return cast(Result, await self._wait(served, job))
 
     async def states(
         self,
@@ -249,7 +284,7 @@ class ModelService:
                     rows.append(states)
             return rows
 
-        return await self.alone(served, texts, steps(), len(chosen), prepares=True)
+        return await self.alone(served, texts, steps(), len(chosen))
 
     async def _wait(self, served: ServedModel, job: Job) -> Any:
         """Wait for the results of a job; it is cancelled with the request."""
@@ -261,12 +296,9 @@ class ModelService:
             raise
         except (BertsmithError, ServeError):
             raise
-        except NotFinite as error:
-            raise ServeError(424, f"{error}: this request was not answered") from error
         except Exception as error:
-            raise ServeError(
-                424, f"the model failed on this request: {_described(error)}"
-            ) from error
+            message = f"the model failed on this request: {type(error).__name__}: {one_line(error)}"
+            raise ServeError(424, message) from error
         started = job.started or job.arrived
         usage.wait += usage.phase("queue", job.arrived, started)
         usage.phase("inference", started, perf_counter())
@@ -298,13 +330,13 @@ class ModelService:
     def check(self, texts: Sequence[str], prompt: int = 0) -> None:
         """Raise an error for too many texts or characters, with a prompt before each text."""
         characters = sum(map(len, texts)) + prompt * len(texts)
-        for count, what, most in (
-            (len(texts), "texts", self.settings.max_inputs),
-            (characters, "characters", self.settings.max_characters),
-        ):
+        counts = {
+            "texts": (len(texts), self.settings.max_inputs),
+            "characters": (characters, self.settings.max_characters),
+        }
+        for what, (count, most) in counts.items():
             if count > most:
-                message = f"{count:,} {what}, at most {most:,} are accepted at once"
-                raise ServeError(413, message)
+                raise ServeError(413, f"{count:,} {what}, at most {most:,} are accepted at once")
 
     # ------------------------------------------------------------------ what routes share
 
@@ -366,7 +398,3 @@ class ModelService:
         usage.read = [usage.read[row[text]] for text in seconds]
         pairs = zip(firsts, seconds, strict=True)
         return [float(vectors[row[first]] @ vectors[row[second]]) for first, second in pairs]
-
-
-def _described(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"

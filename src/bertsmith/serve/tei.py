@@ -1,7 +1,5 @@
 """The routes of text-embeddings-inference (TEI)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -15,13 +13,23 @@ from bertsmith.cpu import int8_weights
 from bertsmith.serve.cohere import CohereRerank
 from bertsmith.serve.models import ServedModel
 from bertsmith.serve.own import TokenSimilarityBody
-from bertsmith.serve.route import Body, Filled, Loose, ModelName, Read, Truncate, either, routes
+from bertsmith.serve.route import (
+    Body,
+    Filled,
+    Ids,
+    Loose,
+    ModelName,
+    Read,
+    Truncate,
+    by_score,
+    either,
+    routes,
+)
 from bertsmith.serve.service import USAGE, ModelService
 from bertsmith.tasks.classifying import activation, raw, softmax, vote
 from bertsmith.tasks.use import Call, listed
 
 ACTIVATIONS = {"sigmoid": torch.sigmoid, "softmax": softmax, "none": raw}
-Ids = Filled[int]
 Input = str | Ids | Filled[str | Ids]
 Pair = Annotated[list[str], Field(min_length=1, max_length=2)]
 
@@ -81,7 +89,7 @@ class TeiEmbedAll(TeiBody):
         served = service.pick(self.model, "embed")
         texts = await service.texts(served, self.inputs)
         rows = await service.states(served, texts, special=True, long=self.long)
-        return [one.vectors[0] for one in rows]
+        return [states.vectors[0] for states in rows]
 
 
 class TeiPredict(TeiBody):
@@ -117,7 +125,7 @@ class TeiRerank(TeiBody):
             served, queries, texts, long=self.long, raw_scores=self.raw_scores
         )
         ranked = []
-        for n in sorted(range(len(scores)), key=lambda n: -scores[n]):
+        for n in by_score(scores):
             text = {"text": texts[n]} if self.return_text else {}
             ranked.append({"index": n, **text, "score": scores[n]})
         return {"results": ranked, "read": USAGE.get().read} if self.read else ranked
@@ -150,7 +158,7 @@ class TeiSimilarity(Loose):
         how = self.parameters or SimilarityParameters()
         start = served.prompt(how.prompt_name)
         vectors = await service.embed(served, texts, normalise=True, long=how.long, prompt=start)
-        return [float(one) for one in vectors[1:] @ vectors[0]]
+        return [float(cosine) for cosine in vectors[1:] @ vectors[0]]
 
 
 class TeiTokenize(Loose):
@@ -169,18 +177,14 @@ class TeiTokenize(Loose):
         start, tokenizer = served.prompt(self.prompt_name) or "", served.bert.tokenizer
 
         def tokens(text: str) -> list[dict[str, Any]]:
-            encoding = tokenizer.encode(start + text, special=self.add_special_tokens)
-            rows = zip(encoding.ids, encoding.offsets, encoding.sources, strict=True)
-            return [
-                {
-                    "id": number,
-                    "text": tokenizer.token(number),
-                    "special": source is None,
-                    "start": None if source is None else begin,
-                    "stop": None if source is None else end,
-                }
-                for number, (begin, end), source in rows
-            ]
+            encoding, rows = tokenizer.encode(start + text, special=self.add_special_tokens), []
+            for id_, span, source in zip(
+                encoding.ids, encoding.offsets, encoding.sources, strict=True
+            ):
+                first, stop = (None, None) if source is None else span
+                row = {"id": id_, "text": tokenizer.token(id_), "special": source is None}
+                rows.append({**row, "start": first, "stop": stop})
+            return rows
 
         rows = await service.call(sum(map(len, texts)), lambda: [*map(tokens, texts)])
         USAGE.get().tokens += sum(map(len, rows))
@@ -224,11 +228,7 @@ async def label_scores(
         pairs = [rows[number][1] for number in numbers] if size == 2 else None
         call = Call(vote, (texts, pairs, activate), texts, pairs or ())
         for number, scores in zip(numbers, await service.run(served, call, long), strict=True):
-            rows_of_labels = [
-                {"score": score, "label": label}
-                for score, label in zip(scores, labels, strict=True)
-            ]
-            ranked[number] = sorted(rows_of_labels, key=lambda row: -row["score"])
+            ranked[number] = [{"score": scores[n], "label": labels[n]} for n in by_score(scores)]
     return [ranked[number] for number in range(len(rows))]
 
 
@@ -247,7 +247,7 @@ def tei_routes(service: ModelService) -> APIRouter:
     @router.get("/info")
     async def info() -> dict[str, Any]:
         """The model of the address, else the first one, and the server's limits."""
-        return _described(service.addressed[0], service.settings.max_inputs)
+        return _info(service.addressed[0], service.settings.max_inputs)
 
     @router.get("/metrics", response_model=None)
     async def metrics() -> Response:
@@ -258,13 +258,13 @@ def tei_routes(service: ModelService) -> APIRouter:
     return router
 
 
-def _described(served: ServedModel, most: int) -> dict[str, Any]:
+def _info(served: ServedModel, most: int) -> dict[str, Any]:
     bert = served.bert
-    labels = {str(number): label for number, label in enumerate(bert.checkpoint.labels)}
-    numbers = {label: number for number, label in enumerate(bert.checkpoint.labels)}
+    labels = bert.checkpoint.labels
     if served.cross_encoder or "classify" in served.can:
         kind = "reranker" if served.cross_encoder else "classifier"
-        content: Any = {"id2label": labels, "label2id": numbers}
+        content: Any = {"id2label": {str(number): label for number, label in enumerate(labels)}}
+        content["label2id"] = {label: number for number, label in enumerate(labels)}
     else:
         kind, content = "embedding", {"pooling": served.describe()["pooling"]}
     dtype = str(next(bert.model.parameters()).dtype).removeprefix("torch.")
@@ -274,7 +274,7 @@ def _described(served: ServedModel, most: int) -> dict[str, Any]:
         "model_dtype": "int8" if int8_weights(bert.model) else dtype,
         "model_type": {kind: content},
         "max_concurrent_requests": 512,
-        "max_input_length": served.max_length,
+        "max_input_length": min(bert.max_length, bert.sentence.max_length or bert.max_length),
         "max_batch_tokens": served.batcher.budget,
         "max_batch_requests": None,
         "max_client_batch_size": most,

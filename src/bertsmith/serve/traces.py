@@ -1,7 +1,5 @@
 """OpenTelemetry traces: a span for every request, with tokenization, queue and inference in it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from threading import Thread
 from time import perf_counter, time_ns

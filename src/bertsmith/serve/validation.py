@@ -1,7 +1,5 @@
 """Validation errors: the wrong key, what is expected there, and what was sent."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, get_args, get_origin
 
@@ -25,7 +23,7 @@ EXPECTED = {  # by pydantic's types of errors
     "model_attributes_type": "an object",
 }
 LIMITS = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le")}
-KEY_ERRORS = ("missing", "extra_forbidden")  # errors about a key, not about its value
+KEY_ERRORS = {"missing", "extra_forbidden"}  # errors about a key, not about its value
 # Keys of objects within bodies.
 FIELDS = {"source_sentence", "sentences", "text", "question", "context"}
 MOST = 3  # problems in one message
@@ -47,23 +45,23 @@ def invalid(error: ValidationError, models: Mapping[str | None, type[BaseModel]]
     """Return a one-line error that names every wrong key."""
     problems: dict[str, list[tuple[Path, dict[str, Any]]]] = {}
     model = models.get(None)
-    for one in error.errors(include_url=False):
-        where = one["loc"]
+    for problem in error.errors(include_url=False):
+        where = problem["loc"]
         if where and where[0] in models:
             model, where = models[str(where[0])], where[1:]
-        if one["type"] == "json_invalid":
-            reason = one["ctx"]["error"]
-            return ServeError(422, f"the body is not valid JSON: {reason}")
-        path = (*where[:1], *_indices(where[1:], one))
-        problems.setdefault(str(where[0]) if where else "", []).append((path, {**one}))
+        if problem["type"] == "json_invalid":
+            return ServeError(422, f"the body is not valid JSON: {problem['ctx']['error']}")
+        path = (*where[:1], *_indices(where[1:], problem))
+        problems.setdefault(str(where[0]) if where else "", []).append((path, {**problem}))
     keys = list(model.model_fields) if model is not None else []
     messages: list[str] = []
     for key, own in problems.items():
-        if any(one["type"] in ("too_short", "string_too_short") for _, one in own):
+        if any(problem["type"] in ("too_short", "string_too_short") for _, problem in own):
             return ServeError(400, f"{key or 'the body'} is empty", kind="Empty", param=key or None)
         messages.append(_problem(own))
     message = "; ".join(messages[:MOST])
-    if any(one["type"] in KEY_ERRORS for own in problems.values() for _, one in own) and keys:
+    kinds = {problem["type"] for own in problems.values() for _, problem in own}
+    if keys and kinds & KEY_ERRORS:
         message += f" (keys of this route: {', '.join(keys)})"
     return ServeError(422, message, param=next(iter(problems), None) or None)
 
@@ -81,7 +79,8 @@ def _indices(where: Sequence[str | int], error: Mapping[str, Any]) -> Path:
 
 def _problem(errors: Sequence[tuple[Path, dict[str, Any]]]) -> str:
     """Return the problem with one key; for unions, of the member that matches best."""
-    path = max((path for path, _ in errors), key=_specificity)
+    paths = [path for path, _ in errors]
+    path = max(paths, key=lambda path: (len(path), [n for n in path if isinstance(n, int)]))
     own = [error for where, error in errors if where == path]
     where = spelled(path)
     kinds = {error["type"] for error in own}
@@ -91,10 +90,6 @@ def _problem(errors: Sequence[tuple[Path, dict[str, Any]]]) -> str:
         return f"{where} is not a known key"
     wanted = list(dict.fromkeys(map(_wanted, own)))
     return f"{where} must be {' or '.join(wanted)}, not {_sent(own[0]['input'])}"
-
-
-def _specificity(path: Path) -> tuple[int, list[int]]:
-    return len(path), [part for part in path if isinstance(part, int)]
 
 
 def _wanted(error: Mapping[str, Any]) -> str:
@@ -111,7 +106,6 @@ def _wanted(error: Mapping[str, Any]) -> str:
 
 
 def _sent(value: Any) -> str:
-    """Return a short description of a value that was sent."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -125,7 +119,5 @@ def _sent(value: Any) -> str:
 
 def spelled(path: Path) -> str:
     """Return a path in JavaScript's notation: inputs[1].text."""
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
-    return text or "the body"
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".") or "the body"

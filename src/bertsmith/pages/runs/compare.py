@@ -13,6 +13,15 @@ from bertsmith.pages.runs.page import NAMES, WORDS, duration, plain, term_name
 from bertsmith.pages.runs.run import HELD, LAST, PretrainingRun
 
 LONGEST = 60  # characters of a title that lists the runs
+LABELS = {  # of measures that are called otherwise than their key
+    "minutes": "time",
+    "tokens_per_second": "speed (median step)",
+    "useful_share": "useful share of tokens computed",
+    "probe": "accuracy of the probe",
+    "probe_majority": "most frequent label of the probe",
+    "pseudo_perplexity": "pseudo-perplexity",
+    "unigram_entropy": "word frequencies alone",
+}
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,7 @@ class RunComparison:
     def html(self) -> str:
         """A page with tables and overlaid curves."""
         title = "Runs " + ", ".join(self.names)
+        terms = dict.fromkeys(term for run in self.runs for term in run.terms())
         return page(
             "runs.html",
             title if len(title) <= LONGEST else f"{len(self.names)} runs compared",
@@ -73,40 +83,34 @@ class RunComparison:
             differences=self.differences(),
             notes=self.notes,
             tree=self.tree(),
-            objectives=[(term_name(term), self._charts(term)) for term in self._terms()],
+            objectives=[(term_name(term), self._charts(term)) for term in terms],
         )
-
-    def _terms(self) -> list[str]:
-        return list(dict.fromkeys(term for run in self.runs for term in run.terms()))
 
     def _charts(self, term: str) -> list[str]:
         chart = partial(line_chart, x_label="tokens", x_end=max(map(_tokens, self.runs)))
+        named = list(zip(self.names, self.runs, strict=True))
+
+        def series(key: str, scale: float = 1.0) -> list[Series]:
+            return [Series(n, _by_tokens(run, key, scale), dots=HELD in key) for n, run in named]
+
         lines = self._baselines(term) if term in WORDS else []
         drawn: list[str] = []
         for prefix, where in ((HELD, "held-out text"), ("", "training")):
-            loss = self._series(prefix + term)
-            accuracy = self._series(f"{prefix}{term}_accuracy", 100)
-            drawn += [
-                chart(f"Loss, {where}", loss, y_label="nats", references=lines),
-                chart(f"Accuracy, {where}", accuracy, unit="%", from_zero=True),
-            ]
+            loss, accuracy = series(prefix + term), series(f"{prefix}{term}_accuracy", 100)
+            drawn.append(chart(f"Loss, {where}", loss, y_label="nats", references=lines))
+            drawn.append(chart(f"Accuracy, {where}", accuracy, unit="%", from_zero=True))
         return drawn
-
-    def _series(self, key: str, scale: float = 1.0) -> list[Series]:
-        pairs = zip(self.names, self.runs, strict=True)
-        return [Series(name, _by_tokens(run, key, scale), dots=HELD in key) for name, run in pairs]
 
     def _baselines(self, term: str) -> list[Reference]:
         """One line where all runs share it, else one for each."""
-        known = {
-            name: value
+        lines = [
+            Reference(value, f"word frequencies alone, {name}")
             for name, run in zip(self.names, self.runs, strict=True)
             if term in run.terms() and (value := run.last("unigram_entropy")) is not None
-        }
-        label = "word frequencies alone"
-        if len({f"{value:.2f}" for value in known.values()}) <= 1:
-            return [Reference(value, label) for value in list(known.values())[:1]]
-        return [Reference(value, f"{label}, {name}") for name, value in known.items()]
+        ]
+        if len({f"{line.value:.2f}" for line in lines}) == 1:
+            return [Reference(lines[0].value, "word frequencies alone")]
+        return lines
 
 
 def _short_paths(paths: Sequence[Path]) -> tuple[str, ...]:
@@ -126,27 +130,24 @@ def compare_runs(runs: Sequence[PretrainingRun]) -> RunComparison:
     measures = [run.measures() for run in runs]
     recipes = [run.settings() for run in runs]
     keys = dict.fromkeys(key for recipe in recipes for key in recipe if key != "about")
-    recipe = {key: [one.get(key) for one in recipes] for key in keys}
+    values = {key: [recipe.get(key) for recipe in recipes] for key in keys}
     notes = [f"{name}: {note}" for name, run in zip(names, runs, strict=True) for note in run.notes]
-    unigrams = [one["unigram_entropy"] for one in measures if "unigram_entropy" in one]
+    unigrams = [row["unigram_entropy"] for row in measures if "unigram_entropy" in row]
     if unigrams and max(unigrams) - min(unigrams) > 0.005:
         notes.append(
             "the runs have different unigram entropies: their text or vocabulary differs, and"
             " losses per token cannot be compared directly"
         )
+    # In the order of `measures`, which runs with other objectives interleave.
+    known = dict.fromkeys(key for row in measures for key in row)
+    ordered = sorted(known, key=lambda key: (key in LAST, key.startswith(HELD)))
     return RunComparison(
         tuple(runs),
         names,
-        {key: [one.get(key) for one in measures] for key in _ordered(measures)},
-        {key: values for key, values in recipe.items() if any(v != values[0] for v in values)},
+        {key: [row.get(key) for row in measures] for key in ordered},
+        {key: row for key, row in values.items() if any(value != row[0] for value in row)},
         notes,
     )
-
-
-def _ordered(measures: list[dict[str, Any]]) -> list[str]:
-    """All keys, in the order of `measures`, which runs with other objectives interleave."""
-    keys = list(dict.fromkeys(key for one in measures for key in one))
-    return sorted(keys, key=lambda key: (key in LAST, key.startswith(HELD)))
 
 
 def _tokens(run: PretrainingRun) -> float:
@@ -162,24 +163,13 @@ def _by_tokens(run: PretrainingRun, key: str, scale: float) -> list[tuple[float,
 
 
 def _label(key: str) -> str:
-    labels = {
-        "minutes": "time",
-        "tokens_per_second": "speed (median step)",
-        "useful_share": "useful share of tokens computed",
-        "probe": "accuracy of the probe",
-        "probe_majority": "most frequent label of the probe",
-        "pseudo_perplexity": "pseudo-perplexity",
-        "unigram_entropy": "word frequencies alone",
-    }
     if not key.startswith(HELD):
-        return labels.get(key, key.replace("_", " "))
+        return LABELS.get(key, key.replace("_", " "))
     name, slash, held = key.removeprefix(HELD).partition("/")
     held = f" ({held})" if slash else ""  # a set that has a name
     for term in sorted(NAMES, key=len, reverse=True):
-        if name == term:
-            return f"held-out loss, {NAMES[term]}{held}"
-        if name.startswith(f"{term}_"):
-            return f"held-out {name.removeprefix(term + '_')}, {NAMES[term]}{held}"
+        if f"{name}_".startswith(f"{term}_"):
+            return f"held-out {name[len(term) + 1 :] or 'loss'}, {NAMES[term]}{held}"
     return f"held-out {name.replace('_', ' ')}{held}"
 
 

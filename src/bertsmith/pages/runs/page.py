@@ -137,8 +137,7 @@ def _objective_charts(run: PretrainingRun, term: str) -> list[str]:
 def _pair(
     run: PretrainingRun, key: str, what: str, scale: float = 1.0, color: int = 0
 ) -> list[Series]:
-    """The curves of a key in training and on held-out text."""
-    train, held = (run.points(one, scale) for one in (key, HELD + key))
+    train, held = run.points(key, scale), run.points(HELD + key, scale)
     return [
         Series(f"training{what}", train, quiet=True, color=color),
         Series(f"held-out{what}", held, dots=True, color=color + 1),
@@ -146,16 +145,14 @@ def _pair(
 
 
 def _sets(run: PretrainingRun, key: str, scale: float = 1.0) -> list[Series]:
-    """The curves of a key on held-out sets that have names."""
-    known = [one for one in run.curves if one.startswith(f"{HELD}{key}/")]
+    keys = [name for name in run.curves if name.startswith(f"{HELD}{key}/")]
     return [
-        Series(one.partition("/")[2], run.points(one, scale), dots=True, color=2 + number)
-        for number, one in enumerate(known)
+        Series(name.partition("/")[2], run.points(name, scale), dots=True, color=number)
+        for number, name in enumerate(keys, 2)
     ]
 
 
 def _probe_chart(run: PretrainingRun) -> str:
-    """The accuracy of the probe task at every evaluation, if there is one."""
     points, majority = run.points("probe", 100), run.last("probe_majority")
     if not points or majority is None:
         return ""

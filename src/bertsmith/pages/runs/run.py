@@ -5,7 +5,7 @@ import math
 import tomllib
 import zlib
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from bertsmith.errors import BertsmithError, setting_name
-from bertsmith.files import cause
+from bertsmith.files import cause, reading
 from bertsmith.foreign import read_table
 from bertsmith.store import flat
 
@@ -59,7 +59,8 @@ class PretrainingRun:
     recipe: dict[str, Any] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
     ledger: dict[str, Any] | None = None
-    curves: dict[str, Curve] = field(default_factory=dict)  # by the keys of log.jsonl, over steps
+    # By the keys of log.jsonl, over steps.
+    curves: dict[str, Curve] = field(default_factory=lambda: defaultdict(Curve))
     speed: Curve = field(default_factory=Curve)  # tokens a second, over steps
     median_speed: float | None = None  # tokens a second
     samples: list[tuple[int, list[dict[str, Any]]]] = field(default_factory=list)  # by step
@@ -145,24 +146,18 @@ def read_run(path: str | Path) -> PretrainingRun:
     return run
 
 
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text("utf-8")
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BertsmithError(f"{path}: cannot be read ({cause(error)})") from error
-
-
 def _table(run: PretrainingRun, name: str) -> dict[str, Any] | None:
-    text = _read(run.path / name)
+    path = run.path / name
+    if not path.exists():
+        return None
+    with reading(path):
+        data = path.read_bytes()
     try:
-        content = None if text is None else (tomllib if ".toml" in name else json).loads(text)
+        content = tomllib.loads(data.decode()) if path.suffix == ".toml" else json.loads(data)
+        if not isinstance(content, dict):
+            raise ValueError("it is not a table")
     except (ValueError, RecursionError) as error:
         run.notes.append(f"{name} is damaged and left out ({cause(error)})")
-        return None
-    if text is not None and not isinstance(content, dict):
-        run.notes.append(f"{name} is damaged and left out (it is not a table)")
         return None
     return content
 
@@ -178,21 +173,18 @@ def _changed(folder: Path) -> bool:
 
 def rows(run: PretrainingRun, name: str) -> Iterator[dict[str, Any]]:
     """The rows of a log; a last line that is cut off is normal, other bad ones are counted."""
-    bad = 0
-    try:
-        with (run.path / name).open("rb") as stream:
-            for line in stream:
-                try:
-                    row = json.loads(line)
-                    row["step"] = int(row["step"])
-                except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
-                    bad += line.endswith(b"\n")
-                    continue
-                yield row
-    except FileNotFoundError:
+    path, bad = run.path / name, 0
+    if not path.exists():
         return
-    except OSError as error:
-        raise BertsmithError(f"{run.path / name}: cannot be read ({cause(error)})") from error
+    with reading(path), path.open("rb") as stream:
+        for line in stream:
+            try:
+                row = json.loads(line)
+                row["step"] = int(row["step"])
+            except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
+                bad += line.endswith(b"\n")
+                continue
+            yield row
     if bad:
         lines = "line is" if bad == 1 else "lines are"
         run.notes.append(f"{name}: {bad:,} damaged {lines} left out")
@@ -201,7 +193,13 @@ def rows(run: PretrainingRun, name: str) -> Iterator[dict[str, Any]]:
 def _take(run: PretrainingRun, row: dict[str, Any]) -> None:
     step = run.step = row["step"]
     if isinstance(row.get("samples"), list):
-        run.samples.append((step, [one for one in row["samples"] if _is_sample(one)]))
+        samples = [sample for sample in row["samples"] if isinstance(sample, dict)]
+        samples = [
+            sample
+            for sample in samples
+            if isinstance(sample.get("text"), str) and isinstance(sample.get("targets"), list)
+        ]
+        run.samples.append((step, samples))
         if len(run.samples) > KEPT:  # leave out the one with the nearest neighbours
             steps = [at for at, _ in run.samples]
             del run.samples[min(range(1, KEPT), key=lambda i: steps[i + 1] - steps[i - 1])]
@@ -209,17 +207,7 @@ def _take(run: PretrainingRun, row: dict[str, Any]) -> None:
         run.skipped[str(row["skipped"])] += 1
     for key, value in row.items():
         if key != "step" and number(value) is not None:
-            if key not in run.curves:
-                run.curves[key] = Curve()
             run.curves[key].add(step, value)
-
-
-def _is_sample(value: object) -> bool:
-    return (
-        isinstance(value, dict)
-        and isinstance(value.get("text"), str)
-        and isinstance(value.get("targets"), list)
-    )
 
 
 def _read_timing(run: PretrainingRun) -> int:
@@ -237,13 +225,12 @@ def _read_timing(run: PretrainingRun) -> int:
 
 
 def _parameters(path: Path) -> int | None:
-    """How many numbers a file of weights holds, by its header."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, "numpy") as weights:
             slices = map(weights.get_slice, weights.keys())
-            return sum(math.prod(one.get_shape()) for one in slices)
+            return sum(math.prod(tensor.get_shape()) for tensor in slices)
     except (OSError, SafetensorError):
         return None
 
