@@ -6,8 +6,7 @@ import numpy as np
 
 from bertsmith.corpus import Corpus
 from bertsmith.examples.draw import Numbers, below, bits, uniform
-from bertsmith.examples.source import Sequences, Template, demand_text, place_in_epoch
-from bertsmith.ledger import Ledger
+from bertsmith.examples.source import CorpusSource, Sequences
 
 LEAST = 8  # tokens in a crop, where the document has as many
 WINDOW = 2  # both crops lie within so many full lengths
@@ -22,7 +21,7 @@ class CropPlan(NamedTuple):
     documents: Numbers
 
 
-class Crops:
+class Crops(CorpusSource):
     """Contrastive pairs: samples 2k and 2k + 1 are the two texts of pair k.
 
     Both come from one window of a document. The second is a random crop with a log-uniform length.
@@ -44,14 +43,11 @@ class Crops:
         same: float = 0.0,
         seed: int = 0,
     ) -> None:
-        self.corpus, self.seed = corpus, seed
+        super().__init__(corpus, length, seed)
         self.bounds = np.cumsum([titles, sentences, same])
-        self.tokenizer, self.longest, self.ledger = corpus.tokenizer, length, Ledger()
-        self.template = Template(corpus.tokenizer, pair=False)
-        self.room = self.template.room(length)
         sizes = np.diff(corpus.document_starts)
         enough = sizes >= 2 * LEAST
-        demand_text(corpus, bool(enough.sum() > 1), "fewer than two documents hold two texts")
+        self.demand_text(bool(enough.sum() > 1), "fewer than two documents hold two texts")
         self.ledger.note("documents too short for two texts", int((~enough).sum()))
         self.ends = np.cumsum(np.where(enough, -(-sizes // self.room), 0))
         self.count = 2 * int(self.ends[-1])
@@ -60,9 +56,9 @@ class Crops:
         """Draw the texts of samples by their numbers."""
         pairs = samples // self.group
         own = (self.seed, pairs)
-        place = place_in_epoch(pairs, int(self.ends[-1]), self.seed)
+        place = self.place_in_epoch(pairs, int(self.ends[-1]))
         document = np.searchsorted(self.ends, place, "right")
-        first, last = (self.corpus.document_starts[document + k] for k in (0, 1))
+        first, last = self.document_bounds(document)
         wide = np.minimum(last - first, WINDOW * self.room)
         window = first + below(last - first - wide + 1, *own, "window")
         size, other_size = self._size(wide, *own, "second"), self._size(wide, *own, "first")
@@ -75,17 +71,17 @@ class Crops:
         sizes = np.select([titled, chosen, same], [title_size, sentence_size, size], other_size)
         is_second = samples % self.group == 1
         starts, sizes = np.where(is_second, second, starts), np.where(is_second, size, sizes)
-        return CropPlan(starts, sizes + self.template.extra, pairs, document)
+        return CropPlan(starts, sizes + self.extra, pairs, document)
 
     def make(self, plan: CropPlan) -> Sequences:
         """Return the texts with special tokens."""
-        sizes = plan.lengths - self.template.extra
+        sizes = plan.lengths - self.extra
         text = self.corpus.gather(plan.starts, sizes)
         begins = np.cumsum(sizes) - sizes
         place = np.arange(len(text)) - np.repeat(begins, sizes)
         digests = np.add.reduceat(bits("text", place, text), begins).astype(np.int64)
         pairs = np.stack([plan.labels, digests], 1)
-        return Sequences(*self.template.fill([(text, sizes)]), plan.documents, pairs)
+        return Sequences(*self.fill([(text, sizes)]), plan.documents, pairs)
 
     def _size(self, wide: Numbers, *keys: int | str | Numbers) -> Numbers:
         """A length on a logarithmic scale, up to the whole window or the room for text."""
@@ -95,6 +91,5 @@ class Crops:
 
     def _sentence(self, token: Numbers) -> tuple[Numbers, Numbers]:
         """The sentence that a token is in: where it begins, and its length, cut to the room."""
-        starts = self.corpus.sentence_starts
-        number = np.searchsorted(starts, token, "right") - 1
+        starts, number = self.corpus.sentence_starts, self.sentence_of(token)
         return starts[number], np.minimum(starts[number + 1] - starts[number], self.room)

@@ -49,10 +49,8 @@ class Example:
         return self._moved(self.batch.pinned(), Tensor.pin_memory)
 
     def _moved(self, batch: Batch, move: Callable[[Tensor], Tensor]) -> Example:
-        rest = {"labels": self.labels, "judged": self.judged, "pairs": self.pairs}
-        there: dict[str, Any] = {name: move(x) for name, x in rest.items() if x is not None}
-        rows, targets = move(self.rows), move(self.targets)
-        return replace(self, batch=batch, rows=rows, targets=targets, **there)
+        tensors = {name: move(x) for name, x in vars(self).items() if isinstance(x, Tensor)}
+        return replace(self, batch=batch, **tensors)  # type: ignore[arg-type]
 
     def partly_filled(self, fills: float) -> Example:
         """Return the example with a generator that fills only this fraction of the sequences.
@@ -63,18 +61,12 @@ class Example:
             return self
         owner = self.batch.layout.owner
         numbers = torch.arange(int(owner[-1]) + 2, dtype=torch.float64)
-        chosen = (numbers * fills).floor().diff() > 0
-        judged = chosen[owner]
+        judged = ((numbers * fills).floor().diff() > 0)[owner]
         judged[self.tokens :] = False
         mine = judged[self.rows]
         order = (~mine).to(torch.uint8).argsort(stable=True)
-        return replace(
-            self,
-            rows=self.rows[order],
-            targets=self.targets[order],
-            filled=int(mine.sum()),
-            judged=judged,
-        )
+        rows, targets = self.rows[order], self.targets[order]
+        return replace(self, rows=rows, targets=targets, filled=int(mine.sum()), judged=judged)
 
 
 class StepPlan(NamedTuple):
@@ -103,7 +95,6 @@ class Examples:
         self, source: SampleSource, masking: Masking | None, segments: int = 2, fills: float = 1.0
     ) -> None:
         self.source, self.masking, self.segments, self.fills = source, masking, segments, fills
-        self.pad_id = source.tokenizer.pad_id or 0
 
     def plan(
         self, position: int, *, tokens: int, micro_tokens: int, ranks: int = 1, fill: int = 1
@@ -155,10 +146,9 @@ class Examples:
         lengths = self.source.plan(samples).lengths
         samples = samples[np.argsort(-lengths, kind="stable")]
         sequences = self.sequences(samples)
-        seen = rows = targets = sequences.ids
-        if self.masking is None:
-            rows = targets = np.zeros(0, dtype=np.int64)
-        else:
+        nothing = np.zeros(0, dtype=np.int64)
+        seen, rows, targets = sequences.ids, nothing, nothing
+        if self.masking is not None:
             seen, rows, targets = self.masking(sequences, samples)
         sizes, total = sequences.lengths.tolist(), len(seen)
         segments = sequences.segments
@@ -167,19 +157,16 @@ class Examples:
             # Padding sequences respect the maximum length, as position tables require.
             longest = self.source.longest
             sizes += [longest] * (spare // longest) + [spare % longest] * (spare % longest > 0)
-            seen = np.concatenate([seen, np.full(spare, self.pad_id)])
+            seen = np.concatenate([seen, np.full(spare, self.source.tokenizer.pad_id or 0)])
             segments = np.concatenate([segments, np.zeros(spare, dtype=np.int64)])
-        labels, pairs = sequences.labels, sequences.pairs
+        tensor, labels, pairs = torch.from_numpy, sequences.labels, sequences.pairs
+        layout = Layout.of(sizes, most=self.source.longest)
         return Example(
-            Batch(
-                torch.from_numpy(seen),
-                torch.from_numpy(segments),
-                Layout.of(sizes, most=self.source.longest),
-            ),
-            torch.from_numpy(rows),
-            torch.from_numpy(targets),
-            None if labels is None else torch.from_numpy(labels),
+            Batch(tensor(seen), tensor(segments), layout),
+            tensor(rows),
+            tensor(targets),
+            None if labels is None else tensor(labels),
             samples=len(samples),
             tokens=total,
-            pairs=None if pairs is None else torch.from_numpy(pairs),
+            pairs=None if pairs is None else tensor(pairs),
         ).partly_filled(self.fills)

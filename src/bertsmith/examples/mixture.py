@@ -67,15 +67,15 @@ class MixedSource:
     def make(self, plan: MixturePlan) -> Sequences:
         """Return the sequences in the order of their samples."""
         every = [self.sources[part].make(own) for part, own in plan.plans]
-        ids, segments, lengths = (np.concatenate([one[k] for one in every]) for k in range(3))
+        ids, segments, lengths = (np.concatenate([own[k] for own in every]) for k in range(3))
         order = np.argsort(np.argsort(plan.parts, kind="stable"))
         lengths, starts = lengths[order], (np.cumsum(lengths) - lengths)[order]
         tokens, labels, pairs = ranges(starts, lengths), None, None
         if every[0].labels is not None:
-            labels = np.concatenate([one.labels for one in every])[order]
+            labels = np.concatenate([own.labels for own in every])[order]
         if every[0].pairs is not None:  # labels are documents
             labels = labels + self.before[plan.parts]
-            pairs = np.concatenate([one.pairs for one in every])[order]
+            pairs = np.concatenate([own.pairs for own in every])[order]
             pairs[:, 0] = plan.groups
         return Sequences(ids[tokens], segments[tokens], lengths, labels, pairs)
 

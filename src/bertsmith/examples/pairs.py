@@ -6,8 +6,7 @@ import numpy as np
 
 from bertsmith.corpus import Corpus
 from bertsmith.examples.draw import Numbers, below, uniform
-from bertsmith.examples.source import Sequences, Template, demand_text, place_in_epoch
-from bertsmith.ledger import Ledger
+from bertsmith.examples.source import CorpusSource, Sequences
 
 
 class PairPlan(NamedTuple):
@@ -21,7 +20,7 @@ class PairPlan(NamedTuple):
     lengths: Numbers
 
 
-class Pairs:
+class Pairs(CorpusSource):
     """Two texts of whole sentences, as in BERT's pre-training.
 
     The first text starts at a random sentence; sentences are added up to the full length (up to a
@@ -35,8 +34,6 @@ class Pairs:
     ends inside of the last sentence, as one that is truncated does.
     """
 
-    group = 1
-
     def __init__(
         self,
         corpus: Corpus,
@@ -46,18 +43,13 @@ class Pairs:
         short: float = 0.1,
         seed: int = 0,
     ) -> None:
-        self.corpus, self.kind, self.short, self.seed = corpus, kind, short, seed
-        self.tokenizer, self.longest, self.ledger = corpus.tokenizer, length, Ledger()
-        self.template = Template(corpus.tokenizer, pair=True)
-        self.room = self.template.room(length)
+        super().__init__(corpus, length, seed, pair=True)
+        self.kind, self.short = kind, short
         sizes = np.diff(corpus.document_starts)
         several = np.diff(corpus.document_sentences) > 1
-        demand_text(corpus, bool(several.any()), "no document has two sentences to make a pair of")
-        demand_text(
-            corpus,
-            kind != "next" or corpus.documents > 1,
-            "one document has no other to take a random text from",
-        )
+        self.demand_text(bool(several.any()), "no document has two sentences to make a pair of")
+        other = kind != "next" or corpus.documents > 1
+        self.demand_text(other, "one document has no other to take a random text from")
         alone = "documents of one sentence, which cannot be the first of a pair"
         self.ledger.note(alone, int((~several).sum()))
         parts = -(-sizes // self.room)
@@ -70,18 +62,16 @@ class Pairs:
         """Draw the pairs of samples by their numbers."""
         own = (self.seed, samples)
         sentence_starts, room = self.corpus.sentence_starts, self.room
-        document = np.searchsorted(
-            self.ends, place_in_epoch(samples, self.count, self.seed), "right"
-        )
+        place = self.place_in_epoch(samples, self.count)
+        document = np.searchsorted(self.ends, place, "right")
         first, last = self._sentences(document)
         sentence = self._start(samples, document, first, last)
-        target = np.where(
-            uniform(*own, "short") < self.short, 2 + below(room - 1, *own, "target"), room
-        )
+        short = uniform(*own, "short") < self.short
+        target = np.where(short, 2 + below(room - 1, *own, "target"), room)
         end = self._end(sentence_starts[sentence] + target, sentence + 2, last)
         middle = sentence + 1 + below(end - sentence - 1, *own, "middle")
         labels = (uniform(*own, "label") < 0.5).astype(np.int64)
-        a, b, c = (sentence_starts[place] for place in (sentence, middle, end))
+        a, b, c = (sentence_starts[number] for number in (sentence, middle, end))
         starts, sizes, others, other_sizes = a, b - a, b, c - b
         if self.kind == "next":
             over, tail = c - a - target, c - sentence_starts[end - 1]
@@ -92,24 +82,21 @@ class Pairs:
             other_sizes = np.minimum(other_sizes, random_size)
         if self.kind == "order":  # before truncation, so that lengths do not reveal the label
             swap = labels == 1
-            starts, others = np.where(swap, others, starts), np.where(swap, starts, others)
-            sizes, other_sizes = (
-                np.where(swap, other_sizes, sizes),
-                np.where(swap, sizes, other_sizes),
-            )
-        starts, sizes, others, other_sizes = self._cut(
-            own, target, starts, sizes, others, other_sizes
-        )
-        lengths = sizes + other_sizes + self.template.extra
-        return PairPlan(starts, sizes, others, other_sizes, labels, lengths)
+            starts, others = np.where(swap, (others, starts), (starts, others))
+            sizes, other_sizes = np.where(swap, (other_sizes, sizes), (sizes, other_sizes))
+        # The longer text is truncated at either end until both fit.
+        kept = np.minimum(sizes, np.maximum(-(-target // 2), target - other_sizes))
+        other_kept = np.minimum(other_sizes, target - kept)
+        starts = starts + below(sizes - kept + 1, *own, "front")
+        others = others + below(other_sizes - other_kept + 1, *own, "other front")
+        lengths = kept + other_kept + self.extra
+        return PairPlan(starts, kept, others, other_kept, labels, lengths)
 
     def make(self, plan: PairPlan) -> Sequences:
         """Return the pairs with special tokens."""
-        texts = [
-            (self.corpus.gather(plan.starts, plan.sizes), plan.sizes),
-            (self.corpus.gather(plan.second_starts, plan.second_sizes), plan.second_sizes),
-        ]
-        return Sequences(*self.template.fill(texts), plan.labels)
+        first, second = (plan.starts, plan.sizes), (plan.second_starts, plan.second_sizes)
+        texts = [(self.corpus.gather(starts, sizes), sizes) for starts, sizes in (first, second)]
+        return Sequences(*self.fill(texts), plan.labels)
 
     def _sentences(self, document: Numbers) -> tuple[Numbers, Numbers]:
         """Return the range of sentences of a document: the first, and one past the last."""
@@ -118,10 +105,9 @@ class Pairs:
 
     def _start(self, samples: Numbers, document: Numbers, first: Numbers, last: Numbers) -> Numbers:
         """The sentence of a random token, but not a document's last."""
-        begin, end = (self.corpus.document_starts[document + k] for k in (0, 1))
+        begin, end = self.document_bounds(document)
         token = begin + below(end - begin, self.seed, samples, "start")
-        sentence = np.searchsorted(self.corpus.sentence_starts, token, "right") - 1
-        return np.clip(sentence, first, last - 2)
+        return np.clip(self.sentence_of(token), first, last - 2)
 
     def _end(self, token: Numbers, least: Numbers, last: Numbers) -> Numbers:
         """Return the first sentence of the document that begins at a token or later."""
@@ -140,27 +126,8 @@ class Pairs:
         place = below(ends[-1] - parts, *own, "other document")
         other = np.searchsorted(ends, place + parts * (place >= begins), "right")
         first, last = self._sentences(other)
-        begin, end = (self.corpus.document_starts[other + k] for k in (0, 1))
+        begin, end = self.document_bounds(other)
         token = begin + below(np.maximum(end - begin - wanted, 1), *own, "other sentence")
-        sentence = np.searchsorted(self.corpus.sentence_starts, token, "right") - 1
-        start = self.corpus.sentence_starts[
-            np.clip(sentence, np.minimum(first + 1, last - 1), None)
-        ]
-        tail = self.corpus.sentence_starts[last - 1]
+        sentence = np.maximum(self.sentence_of(token), np.minimum(first + 1, last - 1))
+        start, tail = (self.corpus.sentence_starts[number] for number in (sentence, last - 1))
         return start, end - below(end - np.maximum(tail, start), *own, "other end") - start
-
-    def _cut(
-        self,
-        own: tuple[int, Numbers],
-        target: Numbers,
-        starts: Numbers,
-        sizes: Numbers,
-        others: Numbers,
-        other_sizes: Numbers,
-    ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-        """Truncate the longer text at either end until both fit."""
-        kept = np.minimum(sizes, np.maximum(-(-target // 2), target - other_sizes))
-        other_kept = np.minimum(other_sizes, target - kept)
-        starts = starts + below(sizes - kept + 1, *own, "front")
-        others = others + below(other_sizes - other_kept + 1, *own, "other front")
-        return starts, kept, others, other_kept

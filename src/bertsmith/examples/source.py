@@ -45,30 +45,42 @@ class SampleSource(Protocol):
         """Return the sequences of a plan."""
 
 
-def place_in_epoch(samples: Numbers, count: int, seed: int) -> Numbers:
-    """Return the item of each sample: every epoch is a new shuffle of `count` items."""
-    return shuffled(samples % count, count, seed, "epoch", samples // count)
+class CorpusSource:
+    """Base class of the sources of one corpus: its text, and the special tokens around it."""
 
+    group = 1
 
-class Template:
-    """The special tokens around one text or two, as the tokenizer puts them."""
-
-    def __init__(self, tokenizer: Tokenizer, pair: bool) -> None:
-        slots = tokenizer.template(pair)
-        self.extra = sum(slot.source is None for slot in slots)
-        self.slots = slots
-
-    def room(self, length: int) -> int:
-        """Return the number of text tokens that fit into a sequence of this length."""
-        room = length - self.extra
-        if room < 2:
+    def __init__(self, corpus: Corpus, length: int, seed: int, pair: bool = False) -> None:
+        self.corpus, self.tokenizer, self.longest = corpus, corpus.tokenizer, length
+        self.seed, self.ledger = seed, Ledger()
+        self.slots = corpus.tokenizer.template(pair)
+        self.extra = sum(slot.source is None for slot in self.slots)  # special tokens
+        self.room = length - self.extra  # tokens of text
+        if self.room < 2:
             raise BertsmithError(
                 f"a length of {length} leaves no room for text: {self.extra} are special tokens"
             )
-        return room
+
+    def demand_text(self, fine: bool, what: str) -> None:
+        """Raise an error if no sample can be made from the corpus."""
+        if not fine:
+            raise UnfitCorpusError(f"{self.corpus.directory}: {what}")
+
+    def place_in_epoch(self, samples: Numbers, count: int) -> Numbers:
+        """Return the item of each sample: every epoch is a new shuffle of `count` items."""
+        return shuffled(samples % count, count, self.seed, "epoch", samples // count)
+
+    def document_bounds(self, document: Numbers) -> tuple[Numbers, Numbers]:
+        """The first token of documents, and one past the last."""
+        starts = self.corpus.document_starts
+        return starts[document], starts[document + 1]
+
+    def sentence_of(self, token: Numbers) -> Numbers:
+        """The number of the sentence that a token is in."""
+        return np.searchsorted(self.corpus.sentence_starts, token, "right") - 1
 
     def fill(self, texts: list[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers, Numbers]:
-        """Insert texts, each as (concatenated tokens, length in each sample), into the template.
+        """Put special tokens around texts, each as (concatenated tokens, length in each sample).
 
         Returns ids, segments and the lengths of whole sequences.
         """
@@ -94,9 +106,3 @@ def ranges(starts: Numbers, lengths: Numbers) -> Numbers:
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
-
-
-def demand_text(corpus: Corpus, fine: bool, what: str) -> None:
-    """Raise an error if no sample can be made from a corpus."""
-    if not fine:
-        raise UnfitCorpusError(f"{corpus.directory}: {what}")

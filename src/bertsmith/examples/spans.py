@@ -6,14 +6,7 @@ import numpy as np
 
 from bertsmith.corpus import Corpus
 from bertsmith.examples.draw import Numbers
-from bertsmith.examples.source import (
-    Sequences,
-    Template,
-    demand_text,
-    place_in_epoch,
-    ranges,
-)
-from bertsmith.ledger import Ledger
+from bertsmith.examples.source import CorpusSource, Sequences, ranges
 
 
 class SpanPlan(NamedTuple):
@@ -23,7 +16,7 @@ class SpanPlan(NamedTuple):
     lengths: Numbers
 
 
-class Spans:
+class Spans(CorpusSource):
     """Spans of full length; an epoch reads every token once.
 
     A document is cut into spans of the full length; the last two share the rest, so that neither is
@@ -32,14 +25,10 @@ class Spans:
     every sequence but the last is full.
     """
 
-    group = 1
-
     def __init__(self, corpus: Corpus, *, length: int, seed: int = 0, joined: bool = False) -> None:
-        self.corpus, self.seed, self.joined = corpus, seed, joined
-        self.tokenizer, self.longest, self.ledger = corpus.tokenizer, length, Ledger()
-        self.template = Template(corpus.tokenizer, pair=False)
-        self.room = self.template.room(length)
-        demand_text(corpus, corpus.tokens > 0, "there is no text in it")
+        super().__init__(corpus, length, seed)
+        self.joined = joined
+        self.demand_text(corpus.tokens > 0, "there is no text in it")
         if joined:
             self.total = corpus.tokens + corpus.documents  # each document and its separator
             self.count = -(-self.total // self.room)
@@ -52,34 +41,29 @@ class Spans:
 
     def plan(self, samples: Numbers) -> SpanPlan:
         """Return the start of each span; for joined spans, in the row with separators."""
-        place = place_in_epoch(samples, self.count, self.seed)
+        place = self.place_in_epoch(samples, self.count)
         if self.joined:
             starts = place * self.room
             sizes = np.minimum(self.room, self.total - starts)
-            return SpanPlan(starts, sizes + self.template.extra)
+            return SpanPlan(starts, sizes + self.extra)
         document = np.searchsorted(self.ends, place, side="right")
-        starts, ends = (
-            self.corpus.document_starts[document],
-            self.corpus.document_starts[document + 1],
-        )
-        parts = -(-(ends - starts) // self.room)
-        part = place - (self.ends[document] - parts)
-        # The last two parts share the rest evenly.
-        left = ends - starts - np.maximum(parts - 2, 0) * self.room
-        half = np.where(parts > 1, -(-left // 2), left)
-        begin = np.where(
-            part < parts - 1, part * self.room, np.maximum(parts - 2, 0) * self.room + half
-        )
-        begin = np.where(parts == 1, 0, begin)
-        size = np.where(part < parts - 2, self.room, np.where(part == parts - 2, half, left - half))
-        size = np.where(parts == 1, left, size)
-        return SpanPlan(starts + begin, size + self.template.extra)
+        first, last = self.document_bounds(document)
+        count = -(-(last - first) // self.room)
+        number = place - (self.ends[document] - count)
+        begin, end = (self._bound(number + k, count, last - first) for k in (0, 1))
+        return SpanPlan(first + begin, end - begin + self.extra)
+
+    def _bound(self, number: Numbers, count: Numbers, size: Numbers) -> Numbers:
+        """Where a span of a document begins; the last two share the rest evenly."""
+        shared = -(-(size + (count - 2) * self.room) // 2)
+        last = np.where(number == count, size, shared)
+        return np.where((number < count - 1) | (number == 0), number * self.room, last)
 
     def make(self, plan: SpanPlan) -> Sequences:
         """Return the spans with special tokens."""
-        sizes = plan.lengths - self.template.extra
+        sizes = plan.lengths - self.extra
         read = self._joined if self.joined else self.corpus.gather
-        return Sequences(*self.template.fill([(read(plan.starts, sizes), sizes)]))
+        return Sequences(*self.fill([(read(plan.starts, sizes), sizes)]))
 
     def _joined(self, starts: Numbers, sizes: Numbers) -> Numbers:
         """Text with a separator where a document ends."""

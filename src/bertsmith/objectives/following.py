@@ -36,11 +36,8 @@ class FollowingTokens(Objective):
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
         """The loss of all predictions."""
         rows = rows_with_next(example)
-        return [
-            self.guesses(
-                self.name, encoder_pass.head(self.kind, rows), encoder_pass.batch.ids[rows + 1]
-            )
-        ]
+        logits = encoder_pass.head(self.kind, rows)
+        return [self.guesses(self.name, logits, encoder_pass.batch.ids[rows + 1])]
 
 
 def rows_with_next(example: Example) -> Tensor:

@@ -18,10 +18,6 @@ class MaskedTokens(Objective):
         width, act = config.token_width, config.activation
         return HeadConfig(config.vocabulary, dense=width, activation=act, norm=True, tied=True)
 
-    def counts(self, example: Example) -> dict[str, int]:
-        """One prediction for each masked token."""
-        return {self.name: len(example.rows)}
-
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
         """The loss; outside of training it also keeps the most probable tokens."""
         logits = encoder_pass.head(self.kind, example.rows)

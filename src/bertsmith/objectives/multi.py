@@ -68,5 +68,5 @@ class MultiObjective(nn.Module):
         return torch.stack(losses).sum(), sums
 
     def _weight(self, name: str, count: float | Tensor) -> Any:
-        at_least_one = count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1)
-        return self.weights.get(name, 1.0) / at_least_one
+        count = count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1)
+        return self.weights.get(name, 1.0) / count

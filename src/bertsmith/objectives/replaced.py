@@ -103,9 +103,8 @@ class ReplacedTokens(Objective):
             judged = torch.arange(len(ids), device=ids.device) < example.tokens
         else:
             rows, targets = example.rows[example.filled :], example.targets[example.filled :]
-            terms.append(
-                self.guesses(MaskedTokens.name, corrupted.head("masked_lm", rows), targets)
-            )
+            guesses = corrupted.head("masked_lm", rows)
+            terms.append(self.guesses(MaskedTokens.name, guesses, targets))
         loss = F.binary_cross_entropy_with_logits(scores, labels, judged.float(), reduction="sum")
         correct = (((scores.detach() > 0) == (labels > 0)) & judged).sum()
         detected = ((scores.detach() > 0) & (labels > 0)).sum()
@@ -125,15 +124,13 @@ class ReplacedTokens(Objective):
     def before_step(self) -> None:
         """Set the model's table to Δ alone, so that the optimizer updates and decays Δ."""
         if self.sharing == "disentangled":
-            own, theirs = (table.weight for table in self.tables)
-            own -= theirs
+            self.tables[0].weight -= self.tables[1].weight
 
     @torch.no_grad()
     def after_step(self) -> None:
         """Set the model's table to E + Δ, with the generator's new E."""
         if self.sharing == "disentangled":
-            own, theirs = (table.weight for table in self.tables)
-            own += theirs
+            self.tables[0].weight += self.tables[1].weight
 
 
 def sample(logits: Tensor, temperature: float = 1.0) -> Tensor:
@@ -166,10 +163,9 @@ def generator_config(config: Config, width: float = 0.25, depth: float = 1.0) ->
     narrow = heads * config.per_head
     layers = max(1, round(len(config.plan) * depth))
     always = config.project_embedding and config.width == config.token_width
-    signal = config.signal
-    bases = getattr(signal, "bases", None)
-    if bases is not None:
-        signal = replace(signal, bases=bases[:layers])  # type: ignore[type-var]
+    signal: Any = config.signal
+    if hasattr(signal, "bases"):
+        signal = replace(signal, bases=signal.bases[:layers])
     small = replace(
         config,
         width=narrow,

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from bertsmith.errors import BertsmithError
 from bertsmith.train.guard import ENOUGH, FAULTS, REMEMBERED
 from bertsmith.train.optimizer import CompositeOptimizer
-from bertsmith.train.step import KeyBiases
+from bertsmith.train.step import KeyBiases, StepResult
 
 GRAPHS = 96  # captured shapes; steps of other shapes run as usual
 ALIGNED = 16  # alignment of tensors in a buffer, in bytes
@@ -37,15 +37,6 @@ class Inputs(NamedTuple):
     tensors: list[Tensor]
     build: Build
     key: Hashable = None
-
-
-class StepRow(NamedTuple):
-    """The result of one step."""
-
-    loss: float
-    gradient_norm: float  # before clipping
-    fault: str  # why the step was skipped; empty if it was not
-    sums: dict[str, tuple[float, float]]  # the pairs that the module reports
 
 
 @dataclass
@@ -126,7 +117,7 @@ class CapturedStep:
         self.graphs = 0
         self.pool: Any = None
 
-    def __call__(self, passes: Sequence[Inputs], fraction: float, seed: int) -> list[StepRow]:
+    def __call__(self, passes: Sequence[Inputs], fraction: float, seed: int) -> list[StepResult]:
         """Run a step at a fraction of the peak learning rate; returns available earlier results.
 
         All random numbers depend on `seed` alone.
@@ -142,7 +133,7 @@ class CapturedStep:
         self.steps += 1
         return self._results() if self.steps % self.read == 0 else []
 
-    def finish(self) -> list[StepRow]:
+    def finish(self) -> list[StepResult]:
         """Wait for all steps; returns the remaining results."""
         return self._results() + self._results()
 
@@ -211,9 +202,9 @@ class CapturedStep:
 
     # ------------------------------------------------------------------ results, late
 
-    def _results(self) -> list[StepRow]:
+    def _results(self) -> list[StepResult]:
         """Return the rows requested last time, and request those of the steps since then."""
-        results: list[StepRow] = []
+        results: list[StepResult] = []
         if self.pending is not None:
             rows, event = self.pending
             if event is not None:
@@ -231,10 +222,10 @@ class CapturedStep:
             self.known = self.steps
         return results
 
-    def _result(self, row: list[float]) -> StepRow:
+    def _result(self, row: list[float]) -> StepResult:
         norm, fault, loss, *sums = row
         pairs = {name: (sums[2 * n], sums[2 * n + 1]) for n, name in enumerate(self.names)}
-        return StepRow(loss, norm, FAULTS[int(fault)], pairs)
+        return StepResult(loss, norm, pairs, FAULTS[int(fault)])
 
 
 def pack(tensors: Sequence[Tensor], pin: bool = False) -> tuple[Tensor, Spec]:

@@ -42,16 +42,19 @@ class Comparing:
         module: nn.Module,
         objective: Contrastive,
         ranks: Ranks,
-        examples: Sequence[Example],
-        active: Sequence[bool],
+        examples: Sequence[tuple[Example, bool]],
     ) -> None:
-        """Micro-batches that are not active have no text of this rank: they are left out."""
-        self.objective, self.ranks, self.active = objective, ranks, active
+        """`examples` are those of the micro-batches, and whether they are active.
+
+        Inactive ones have no text of this rank: they are left out.
+        """
+        self.objective, self.ranks = objective, ranks
+        self.active = [active for _, active in examples]
         self.random: list[RandomStates] = []
         self.losses: list[ContrastiveLoss] = []
         if len(examples) > 1:
             texts = []
-            for example in examples:
+            for example, _ in examples:
                 self.random.append(random_states(ranks.device))
                 with torch.no_grad():
                     texts.append(module(example, None))

@@ -26,7 +26,7 @@ from bertsmith.examples.draw import bits
 from bertsmith.examples.loader import BatchRequest, LoadedStep, quick_switches
 from bertsmith.files import finite
 from bertsmith.ledger import Ledger
-from bertsmith.train.captured import CapturedStep, Inputs, StepRow
+from bertsmith.train.captured import CapturedStep, Inputs
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.guard import FAULTS, PATIENCE, ROLLBACKS, Guard, LossScale
 from bertsmith.train.loggers import Loggers
@@ -36,7 +36,7 @@ from bertsmith.train.recipe import TrainPart
 from bertsmith.train.saving import BackgroundWriter
 from bertsmith.train.schedule import rate_at
 from bertsmith.train.state import Checkpoints, RunProgress, Saved, TensorState
-from bertsmith.train.step import MicroBatch, StepNote, StepResult, TrainingStep
+from bertsmith.train.step import MicroBatch, StepResult, TrainingStep
 from bertsmith.train.stopping import Stop, StopSignal
 from bertsmith.train.weights import Averages, Best, Take
 
@@ -112,15 +112,34 @@ class Keeping(NamedTuple):
     spare: float = 0.0  # least time since the last one, in multiples of the time it took to write
 
 
-DEFAULT = Keeping()
-
-
 class Replay(NamedTuple):
     """How steps are captured as CUDA graphs and replayed."""
 
     inputs: Callable[[Any, Mapping[str, float]], Inputs]  # (batch, counts) → tensors
     read: int = 8  # steps between two reads of results
     advice: str = ""  # what to do if a step cannot be captured
+
+
+class StepNote(NamedTuple):
+    """What is known of a step before its result."""
+
+    counts: Mapping[str, float]  # predictions of each loss term
+    row: dict[str, Any]
+    timing: dict[str, Any]
+    useful: float
+
+    def with_result(self, result: StepResult) -> dict[str, Any]:
+        """The values of the step, for the log."""
+        row: dict[str, Any] = {"step": self.timing["step"]}
+        for name, (first, second) in result.sums.items():
+            if name in self.counts:  # a loss and its correct predictions
+                row[name] = first / max(self.counts[name], 1)
+                row[f"{name}_accuracy"] = second / max(self.counts[name], 1)
+            else:  # a ratio: the denominator and the numerator
+                row[name] = second / max(first, 1)
+        row |= {"loss": result.loss, "gradient_norm": result.gradient_norm, **self.row}
+        row |= {"skipped": result.skipped} if result.skipped else {}
+        return row | ({"loss_scale": result.scale} if result.scale else {})
 
 
 class Trainer:
@@ -140,7 +159,7 @@ class Trainer:
         place: str,
         checkpoints: Checkpoints | None = None,
         film: Checkpoints | None = None,
-        keeping: Keeping = DEFAULT,
+        keeping: Keeping | None = None,
         scoring: Scoring | None = None,
         replay: Replay | None = None,
         workers: int = 2,
@@ -156,7 +175,12 @@ class Trainer:
         learner as it computes: wrapped for precision and ranks.
         """
         self.learner, self.module, self.optimizer = learner, module, optimizer
-        self.train, self.keeping, self.ranks, self.record = train, keeping, ranks, record
+        self.train, self.keeping, self.ranks, self.record = (
+            train,
+            keeping or Keeping(),
+            ranks,
+            record,
+        )
         self.request, self.watch, self.workers, self.place = request, watch, workers, place
         self.scoring, self.checkpoints, self.rate = scoring, checkpoints, rate
         self.film, self.loggers = film, loggers or Loggers()
@@ -223,7 +247,8 @@ class Trainer:
                         break
             except Stop:  # inside a step, which is lost; other ranks may be at any point
                 self.ranks.abandoned = True
-                self._save_alone()
+                if self.ranks.first and self.checkpoints is not None:
+                    self.writer.save_alone(self.progress.step, self._numbers())
                 return False
         self.progress.closed = self._over() and not self._evaluation_due()
         self.loggers.finished = self.progress.closed
@@ -315,10 +340,10 @@ class Trainer:
 
         if self.captured is not None and self.replay is not None and loaded.examples:
             passes = [self.replay.inputs(example, counts) for example in loaded.examples]
-            rows = self.captured(passes, fraction, seed)
+            results = self.captured(passes, fraction, seed)
             tokens, stop, elapsed, late, *next_counts = extras()
             self.pending.append(self._advance(loaded, counts, fraction, tokens, elapsed))
-            self._log_late(rows)
+            self._log_late(results)
         else:
             self._log_late()
             result = self._plain_step(loaded, counts, fraction, seed, extras)
@@ -339,14 +364,13 @@ class Trainer:
     ) -> StepResult:
         """A step whose result is known at once; nothing is learned from a step of no weight."""
         if not loaded.examples:
-            return StepResult(0.0, 0.0, {}, self.ranks.sum(extras()), "")
+            return StepResult(0.0, 0.0, {}, "", self.ranks.sum(extras()))
         self.optimizer.set_rate(fraction)
         torch.manual_seed(seed)
         pairs = zip(loaded.examples, loaded.active, strict=True)
         device = self.ranks.device
-        return self.step(
-            [MicroBatch((e.to(device), counts), active) for e, active in pairs], extras
-        )
+        batches = [MicroBatch((example.to(device), counts), active) for example, active in pairs]
+        return self.step(batches, extras)
 
     def _advance(
         self,
@@ -364,13 +388,13 @@ class Trainer:
         if plan.corpora:
             pairs = zip_longest(progress.corpora, plan.corpora, fillvalue=0)
             progress.corpora = [before + new for before, new in pairs]
-        sizes = (progress.step, plan.end, int(tokens), progress.tokens)
         rate = self.train.learning_rate * fraction
-        return StepNote(counts, rate, *sizes, elapsed, seconds, plan.useful)
+        row = {"learning_rate": rate, "samples": plan.end, "tokens": progress.tokens}
+        timing = {"step": progress.step, "seconds": round(seconds, 4), "tokens": int(tokens)}
+        return StepNote(counts, row, timing | {"elapsed": round(elapsed, 3)}, plan.useful)
 
     def _log(self, note: StepNote, result: StepResult) -> None:
-        """Log a step."""
-        row, timing = note.rows(result)
+        row, timing = note.with_result(result), note.timing
         if result.skipped:
             self.ledger.note(f"steps skipped because {result.skipped}")
         self.progress.scores |= {key: row[key] for key in (*result.sums, "loss")}
@@ -378,12 +402,11 @@ class Trainer:
         self.loggers.log(row, timing)
         self.watch.step(row, timing | {"useful": note.useful, "ranks": self.ranks.count})
 
-    def _log_late(self, rows: list[StepRow] | None = None) -> None:
+    def _log_late(self, results: list[StepResult] | None = None) -> None:
         """Log replayed steps whose results are known now; without any, wait for all."""
         if self.captured is not None:
-            for row in self.captured.finish() if rows is None else rows:
-                self.guard.take(row.gradient_norm, row.fault)
-                result = StepResult(row.loss, row.gradient_norm, row.sums, [], row.fault)
+            for result in self.captured.finish() if results is None else results:
+                self.guard.take(result.gradient_norm, result.skipped)
                 self._log(self.pending.popleft(), result)
 
     def _fraction(self) -> float:
@@ -494,11 +517,6 @@ class Trainer:
         numbers = {"step": progress.step, "tokens": progress.tokens}
         self.ranks.run_on_first(lambda: film.save(progress.step, {"model": tensors}, numbers))
 
-    def _save_alone(self) -> None:
-        """Write a checkpoint on the first rank only, since others may wait for a lost step."""
-        if self.ranks.first and self.checkpoints is not None:
-            self.writer.save_alone(self.progress.step, self._numbers())
-
     def _numbers(self) -> dict[str, Any]:
         """All of a checkpoint but its tensors, as JSON; the ledger is stored beside it, too."""
         progress = self.progress
@@ -539,12 +557,11 @@ class Trainer:
             return None
 
         def find() -> tuple[int | None, list[str]]:
-            found, faults = checkpoints.newest()
-            if found is None and faults:
-                raise BertsmithError(
-                    f"{self.place}: no intact checkpoint to continue from ({faults[0]})"
-                )
-            return (None if found is None else found.numbers["step"]), faults
+            saved, faults = checkpoints.newest()
+            if saved is None and faults:
+                why = f"no intact checkpoint to continue from ({faults[0]})"
+                raise BertsmithError(f"{self.place}: {why}")
+            return (None if saved is None else saved.numbers["step"]), faults
 
         step, faults = self.ranks.run_on_first(find)
         for line in faults:
@@ -558,9 +575,8 @@ class Trainer:
             self.state.load(saved)
             self.record.restore(self.progress.record)
         except (LookupError, RuntimeError, TypeError) as error:
-            raise BertsmithError(
-                f"{self.place}: its checkpoint does not fit this run ({error})"
-            ) from error
+            why = f"its checkpoint does not fit this run ({error})"
+            raise BertsmithError(f"{self.place}: {why}") from error
         self.ledger.counts |= Counter(self.progress.counts)  # the larger of both
         self.guard.recent, self.guard.skipped = list(self.progress.recent), self.progress.skipped
         if self.scale is not None and self.progress.loss_scale:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -32,40 +32,9 @@ class StepResult(NamedTuple):
     loss: float
     gradient_norm: float  # before clipping
     sums: dict[str, tuple[float, float]]  # the pairs that the module reports
-    extras: list[float]  # sums of the caller's `extras`
     skipped: str  # why the step was skipped; empty if it was not
+    extras: Sequence[float] = ()  # sums of the caller's `extras`
     scale: float = 0.0  # of the loss, in float16
-
-
-class StepNote(NamedTuple):
-    """The facts about a step that are known before its result."""
-
-    counts: Mapping[str, float]  # predictions of each loss term
-    learning_rate: float
-    step: int
-    samples: int
-    tokens: int  # of the step
-    total_tokens: int  # of all steps up to it
-    elapsed: float
-    seconds: float
-    useful: float
-
-    def rows(self, result: StepResult) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the two log rows of the step: values and timing."""
-        row: dict[str, Any] = {"step": self.step}
-        for name, (first, second) in result.sums.items():
-            if name in self.counts:  # a loss and its correct predictions
-                row[name] = first / max(self.counts[name], 1)
-                row[f"{name}_accuracy"] = second / max(self.counts[name], 1)
-            else:  # a ratio: the whole and the part
-                row[name] = second / max(first, 1)
-        row |= {"loss": result.loss, "gradient_norm": result.gradient_norm}
-        row |= {"learning_rate": self.learning_rate, "samples": self.samples}
-        row |= {"tokens": self.total_tokens}
-        row |= {"skipped": result.skipped} if result.skipped else {}
-        row |= {"loss_scale": result.scale} if result.scale else {}
-        timing = {"step": self.step, "seconds": round(self.seconds, 4), "tokens": self.tokens}
-        return row, timing | {"elapsed": round(self.elapsed, 3)}
 
 
 class TrainingStep:
@@ -131,10 +100,10 @@ class TrainingStep:
         self.optimizer.clear()
         self.tables.clear()
         extra = sums[2 * len(names) :]
-        return StepResult(loss, total, pairs, extra, skipped, scale if self.scale else 0.0)
+        return StepResult(loss, total, pairs, skipped, extra, scale if self.scale else 0.0)
 
     def _gradients(self, micro_batches: Sequence[MicroBatch]) -> tuple[list[str], Tensor]:
-        """Backward through this rank's micro-batches: names of pairs, and loss and pairs summed."""
+        """Backward through this rank's micro-batches; returns names, and sums of loss and pairs."""
         names: list[str] = []
         rows: list[Tensor] = []
         comparing = self._comparing(micro_batches)
@@ -156,9 +125,8 @@ class TrainingStep:
         """What gathers the texts of all micro-batches and ranks, if the loss compares them."""
         if self.comparing is None or (len(micro_batches) == 1 and self.ranks.count == 1):
             return None
-        examples = [one.inputs[0] for one in micro_batches]
-        active = [one.active for one in micro_batches]
-        return Comparing(self.module, self.comparing, self.ranks, examples, active)
+        examples = [(batch.inputs[0], batch.active) for batch in micro_batches]
+        return Comparing(self.module, self.comparing, self.ranks, examples)
 
     def _update(self, gradients: list[Tensor], norm: float, scale: float) -> None:
         clipped = self.clip / norm if self.clip and norm > self.clip else 1.0
