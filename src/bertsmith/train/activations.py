@@ -47,7 +47,9 @@ def train_biases(model: Model) -> None:
 
 def blocks_of(module: nn.Module) -> list[Any]:
     """The layers of all encoders in a module."""
-    return [block for one in module.modules() if isinstance(one, Encoder) for block in one.blocks]
+    return [
+        block for part in module.modules() if isinstance(part, Encoder) for block in part.blocks
+    ]
 
 
 def checkpoint_blocks(module: nn.Module) -> None:
@@ -88,14 +90,13 @@ class CachedEncoder:
         if not self.encoder.training:
             return self.forward(batch, trace)
         lengths = batch.layout.lengths
-        ids, segments = (list(x.cpu().split(lengths)) for x in (batch.ids, batch.segments))
+        ids, segments = (x.cpu().split(lengths) for x in (batch.ids, batch.segments))
         keys = [
-            (one.numpy().tobytes(), two.numpy().tobytes())
-            for one, two in zip(ids, segments, strict=True)
+            (own.numpy().tobytes(), part.numpy().tobytes())
+            for own, part in zip(ids, segments, strict=True)
         ]
-        new = [place for place, key in enumerate(keys) if key not in self.states]
         fresh: dict[tuple[bytes, bytes], Tensor] = {}
-        if new:
+        if new := [place for place, key in enumerate(keys) if key not in self.states]:
             missing = Batch.of(
                 [ids[place].tolist() for place in new], [segments[place].tolist() for place in new]
             )
@@ -105,9 +106,8 @@ class CachedEncoder:
             self.encoder.train()
             for place, rows in zip(new, hidden.last.split(missing.layout.lengths), strict=True):
                 fresh[keys[place]] = rows
-                size = rows.numel() * rows.element_size()
-                if keys[place] not in self.states and self.bytes + size <= self.limit:
+                if keys[place] not in self.states and self.bytes + rows.nbytes <= self.limit:
                     self.states[keys[place]] = rows.clone()
-                    self.bytes += size
+                    self.bytes += rows.nbytes
         last = torch.cat([fresh[key] if key in fresh else self.states[key] for key in keys])
         return Hidden(last, last, Context(batch.layout, None, None, None))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -24,28 +23,20 @@ Name = Literal["float32", "bfloat16", "float16", "fp8"]
 Hook = tuple[Callable[..., Any], Callable[..., Any]]  # how it is registered, and the hook
 
 
-@cache
 def has_matrix_units() -> bool:
     """Return whether this CPU has bfloat16 matrix instructions (AMX)."""
-    return _cpu_has("_is_amx_tile_supported")
+    return torch.cpu._is_amx_tile_supported()
 
 
-@cache
 def has_bfloat16_units() -> bool:
     """Return whether this CPU has bfloat16 instructions; others emulate it, far slower."""
-    known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return has_matrix_units() or _cpu_has("_is_avx512_bf16_supported") or bool(known.get("bf16"))
+    known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # newer than 2.11
+    return has_matrix_units() or torch.cpu._is_avx512_bf16_supported() or bool(known.get("bf16"))
 
 
-@cache
 def has_float16_units() -> bool:
     """Return whether this CPU has float16 matrix instructions."""
-    return _cpu_has("_is_amx_fp16_supported")
-
-
-def _cpu_has(feature: str) -> bool:
-    """Ask torch about this CPU; old versions of torch do not know every feature."""
-    return bool(getattr(torch.cpu, feature, lambda: False)())
+    return torch.cpu._is_amx_fp16_supported()
 
 
 def supported(name: Name, device: torch.device) -> Name:
@@ -91,9 +82,8 @@ class Precision:
     def exact(self, module: nn.Module) -> dict[nn.Module, bool]:
         """The modules that stay in float32, and whether their output is cast."""
         sums = (nn.LayerNorm, nn.Embedding) if self.exact_sums else ()
-        kept: dict[nn.Module, bool] = {
-            part: True for part in module.modules() if isinstance(part, sums)
-        }
+        parts = [part for part in module.modules() if isinstance(part, sums)]
+        kept: dict[nn.Module, bool] = dict.fromkeys(parts, True)
         for head in (part for part in module.modules() if isinstance(part, Head)):
             if getattr(head.output, "out_features", 0) > MANY_CLASSES:
                 continue
@@ -119,9 +109,9 @@ class Precision:
         hooks: list[Hook] = [(part.register_forward_pre_hook, _widen) for part in exact]
         hooks += [(part.register_forward_hook, narrow) for part, cast in exact.items() if cast]
         # These read a table without calling it.
-        parts = (part for part in module.modules() if isinstance(part, RelativeSignal))
-        signals = [part for part in parts if part.table in exact]
-        return hooks + [(part.register_forward_hook, narrow) for part in signals]
+        signals = (part for part in module.modules() if isinstance(part, RelativeSignal))
+        reading = [signal for signal in signals if signal.table in exact]
+        return hooks + [(signal.register_forward_hook, narrow) for signal in reading]
 
 
 class Autocast(nn.Module):
@@ -181,8 +171,9 @@ class MixedPrecision(nn.Module):
         half: dict[Any, Tensor] = {}
         weights = list(named)
         for first in range(0, len(weights), GROUP):
-            some = weights[first : first + GROUP]
-            half |= zip(some, cast([self.casts[named[one]] for one in some], some), strict=True)
+            group = weights[first : first + GROUP]
+            buffers = [self.casts[named[weight]] for weight in group]
+            half |= zip(group, cast(buffers, group), strict=True)
         casts = {name: half[owner._parameters[own]] for name, (owner, own) in self.slots.items()}
         with hooked(self.hooks):
             return functional_call(self.inner, casts, inputs, tie_weights=False)
