@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from bertsmith.batch import Batch, Layout
@@ -57,6 +57,7 @@ DEVICES = {
     "v100": Device(125e12, 32e9, 0.9e12, 150e9, 1.5e9),
 }
 OTHER = Device(math.inf, math.inf, 50e9, 8e9, 1.25e9)  # a computer with 10 Gbit/s Ethernet
+BERT_SIZE = 30522  # tokens
 NODE = 8  # devices
 SHARE = 0.35  # fraction of the peak that training reaches, if not measured
 # Minimum seconds of a pass per layer: Python launches some hundred
@@ -111,15 +112,18 @@ def plan(
     made = built(recipe, tokenizer, device="cpu" if here else "meta")
     module = made.learner
     parameters = parameters_of(module)
+    train, masked, stages = recipe.train, recipe.masking.rate, recipe.lengths()
     memory = training_memory(
         module,
-        micro_tokens=recipe.train.micro_tokens,
-        masked=recipe.masking.rate,
-        half=recipe.train.precision != "float32",
+        micro_tokens=train.micro_tokens,
+        masked=masked,
+        half=train.precision != "float32",
         shards=_shards(recipe, count),
     )
-    stages = recipe.lengths()
-    cost = [_flops(recipe, module, length) for length, _, _ in stages]
+    cost = [
+        training_flops(module, length, tokens=train.micro_tokens, masked=masked)
+        for length, _, _ in stages
+    ]
     if here:
         example = None
         if tokenizer_size is None and corpus_folders(recipe) and device_named(device).type == "cpu":
@@ -135,22 +139,20 @@ def plan(
         for number in range(len(stages))
     ]
     steps = _steps(recipe, [each.total for each in times])
-    tokens = sum(each * batch for each, (_, batch, _) in zip(steps, stages, strict=True))
-    seconds = _sum(steps, (each.total for each in times))
-    train = recipe.train
+    batches = [tokens for _, tokens, _ in stages]
+    tokens = int(np.dot(steps, batches))
+    useful, seconds, waiting = np.dot(steps, np.array(times)).tolist()
     return {
         "parameters": parameters,
         "vocabulary": tokenizer.size,
         "steps": sum(steps),
         "tokens": tokens,
-        "operations": _sum(steps, (c * b for c, (_, b, _) in zip(cost, stages, strict=True))),
+        "operations": float(np.dot(steps, np.multiply(cost, batches))),
         "tokens_per_second": tokens / seconds if seconds else 0.0,
         "measured": here,
         "devices": count,
-        "devices_useful": _sum(steps, (t.useful for t in times)) / seconds if seconds else 0.0,
-        "communication_share": (
-            _sum(steps, (t.communication for t in times)) / seconds if seconds else 0.0
-        ),
+        "devices_useful": useful / seconds if seconds else 0.0,
+        "communication_share": waiting / seconds if seconds else 0.0,
         "seconds_per_step": seconds / max(sum(steps), 1),
         "hours": train.minutes / 60 if train.minutes else seconds / 3600,
         "memory_bytes": memory,
@@ -170,16 +172,6 @@ def _corpora(recipe: Recipe, tokens: int) -> list[dict[str, Any]]:
         epochs = tokens * share / (source.count * mean_length(source))
         rows.append({"path": str(part.directory), "share": share, "epochs": epochs})
     return rows
-
-
-def _flops(recipe: Recipe, module: Any, length: int, tokens: int = 0) -> float:
-    """Operations for one token of training by a recipe."""
-    tokens, masked = tokens or recipe.train.micro_tokens, recipe.masking.rate
-    return training_flops(module, length, tokens=tokens, masked=masked)
-
-
-def _sum(steps: list[int], amounts: Iterable[float]) -> float:
-    return sum(count * amount for count, amount in zip(steps, amounts, strict=True))
 
 
 def _step_time(
@@ -243,11 +235,6 @@ def _steps(recipe: Recipe, seconds: list[float]) -> list[int]:
     return counts
 
 
-def _sized(size: int) -> Any:
-    """The part of a tokenizer that determines a model's shape."""
-    return SimpleNamespace(size=size, pad_id=None, cls_id=None, sep_id=None)
-
-
 def _tokenizer(recipe: Recipe, size: int | None) -> Any:
     """Return the tokenizer of the corpus or of the continued model, else one of this size."""
     if size is not None:
@@ -255,10 +242,12 @@ def _tokenizer(recipe: Recipe, size: int | None) -> Any:
             raise BertsmithError("a continued model keeps its own vocabulary: do not set another")
         if size < 1:
             raise BertsmithError(f"a vocabulary needs at least one token, not {size}")
-        return _sized(size)
-    if corpus_folders(recipe):
+    elif corpus_folders(recipe):
         return open_corpus(recipe).tokenizer
-    return Tokenizer.load(locate(recipe.model.start)) if recipe.model.start else _sized(30522)
+    elif recipe.model.start:
+        return Tokenizer.load(locate(recipe.model.start))
+    # The part of a tokenizer that determines a model's shape.
+    return SimpleNamespace(size=size or BERT_SIZE, pad_id=None, cls_id=None, sep_id=None)
 
 
 def _least(recipe: Recipe, module: torch.nn.Module) -> float:
@@ -287,7 +276,7 @@ def _measured(
         example = random_example(sequences, length, recipe, vocabulary)
     tokens = example.tokens
     module.to(chosen).train()
-    cost = _flops(recipe, module, length, tokens) * tokens
+    cost = training_flops(module, length, tokens=tokens, masked=recipe.masking.rate) * tokens
     if count == 1 and can_replay(recipe, module, Ranks.alone(chosen)):
         seconds = _replayed(recipe, module, example, chosen)  # the optimizer included
         used = torch.cuda.max_memory_allocated() if on_gpu else None
@@ -304,10 +293,9 @@ def _measured(
         clip=recipe.train.clip,
         compiled=recipe.train.compile and on_gpu,
     )
-    passes, updates = [], []
+    passes, updates, inputs = [], [], (example, module.counts(example))
     for _ in range(6):
         began = time.perf_counter()
-        inputs = (example, module.counts(example))
         (between,) = step([MicroBatch(inputs)], lambda: [now(chosen)]).extras
         passes.append(between - began)
         updates.append(now(chosen) - between)
@@ -320,8 +308,8 @@ def _sample(recipe: Recipe, segments: int) -> Example:
     """A first micro-batch of the corpus: its short sequences cost a CPU more for each token."""
     length = recipe.lengths()[0][0]
     tokens = max(length, min(recipe.train.micro_tokens, MOST_TOKENS["cpu"]))
-    samples = examples_of(recipe, open_corpus(recipe), length, segments)
-    return samples.make(samples.plan(0, tokens=tokens, micro_tokens=tokens).samples)
+    examples = examples_of(recipe, open_corpus(recipe), length, segments)
+    return examples.make(examples.plan(0, tokens=tokens, micro_tokens=tokens).samples)
 
 
 def _replayed(recipe: Recipe, module: Any, example: Example, device: torch.device) -> float:
