@@ -33,9 +33,14 @@ from bertsmith.train.loggers import Loggers
 from bertsmith.train.optimizer import CompositeOptimizer
 from bertsmith.train.precision import supported
 from bertsmith.train.recipe import TrainPart
-from bertsmith.train.saving import BackgroundWriter
 from bertsmith.train.schedule import rate_at
-from bertsmith.train.state import Checkpoints, RunProgress, Saved, TensorState
+from bertsmith.train.state import (
+    BackgroundWriter,
+    Checkpoints,
+    RunProgress,
+    Saved,
+    TensorState,
+)
 from bertsmith.train.step import MicroBatch, StepResult, TrainingStep
 from bertsmith.train.stopping import Stop, StopSignal
 from bertsmith.train.weights import Averages, Best, Take
