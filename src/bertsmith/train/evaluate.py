@@ -61,11 +61,9 @@ def held_out(
                 samples = filled_masks(learner, example, examples)
     finally:
         module.train()
-    names = list(sums)
-    total = ranks.sum([float(x) for name in names for x in (*sums[name], counts[name])])
+    total = iter(ranks.sum([float(x) for name in sums for x in (*sums[name], counts[name])]))
     scores: dict[str, Any] = {}
-    for place, name in enumerate(names):
-        loss, correct, count = total[3 * place : 3 * place + 3]
+    for name, loss, correct, count in zip(sums, total, total, total, strict=True):
         if not count:  # a ratio: denominator and numerator
             scores[name] = correct / max(loss, 1)
             continue
@@ -85,7 +83,7 @@ def filled_masks(learner: Any, example: Example, examples: Examples) -> list[dic
     best = [objective.best for objective in learner.objectives if objective.best is not None]
     if not best or mask_id is None:
         return []
-    probabilities, ids = (one.cpu() for one in best[0])
+    probabilities, ids = (tensor.cpu() for tensor in best[0])
     samples: list[dict[str, Any]] = []
     seen, bounds = example.batch.ids, example.batch.layout.boundaries.tolist()
     for first, last in pairwise(bounds[: example.samples + 1]):
@@ -99,11 +97,8 @@ def filled_masks(learner: Any, example: Example, examples: Examples) -> list[dic
         shown[example.rows[masks]] = mask_id
         end = min(last, int(example.rows[masks[-1]]) + AROUND)
         guesses = [
-            [
-                [token(one), round(float(chance), 3)]
-                for chance, one in zip(probabilities[mask], ids[mask], strict=True)
-            ]
-            for mask in masks
+            [[token(id), round(float(p), 3)] for p, id in zip(*pair, strict=True)]
+            for pair in zip(probabilities[masks], ids[masks], strict=True)
         ]
         targets = [token(example.targets[mask]) for mask in masks]
         text = tokenizer.decode(shown[first + 1 : end].tolist(), skip_special=False)
@@ -141,12 +136,13 @@ def pseudo_perplexity(
         row = torch.from_numpy(ids)
         places = (~torch.isin(row, special)).nonzero().flatten()
         room = max(1, ALONE // (len(rows) * len(row)))
-        places = places[:: -(-len(places) // room)] if len(places) > room else places
+        places = places[:: max(1, -(-len(places) // room))]
         for some in places.split(max(1, most // len(row))) if len(places) else ():
+            numbers = torch.arange(len(some))
             copies = row.repeat(len(some), 1)
-            copies[torch.arange(len(some)), some] = mask_id
+            copies[numbers, some] = mask_id
             batch = Batch.of(copies.tolist(), [segment.tolist()] * len(some)).to(device)
-            where = (torch.arange(len(some)) * len(row) + some).to(device)
+            where = (numbers * len(row) + some).to(device)
             with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
                 logits = model(batch, "masked_lm", where).float()
             loss = nn.functional.cross_entropy(logits, row[some].to(device), reduction="sum")

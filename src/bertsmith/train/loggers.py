@@ -7,6 +7,7 @@ gets the numbers of every step and evaluation, and is closed. Only the first ran
 from __future__ import annotations
 
 import math
+import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.files import one_line, write_json, writing
@@ -40,8 +41,8 @@ class LoggedRun:
 
     def stored(self, logger: str) -> str | None:
         """The id of the run in a logger, if an earlier process started it."""
-        found = (read_table(self.folder / "loggers.json") or {}).get(logger)
-        return found if isinstance(found, str) else None
+        name = (read_table(self.folder / "loggers.json") or {}).get(logger)
+        return name if isinstance(name, str) else None
 
     def store(self, logger: str, name: str) -> None:
         """Store it: a resumed run goes on under the same id."""
@@ -54,10 +55,11 @@ class LoggedRun:
 NONE = LoggedRun(Path(), "", {})
 
 
-class Logger(Protocol):
+class Logger:
     """The interface of a logger."""
 
-    def __init__(self, run: LoggedRun) -> None: ...
+    def __init__(self, run: LoggedRun) -> None:
+        self.about = run
 
     def start(self, step: int) -> None:
         """The run begins, or goes on after a step."""
@@ -69,15 +71,11 @@ class Logger(Protocol):
         """Nothing more comes."""
 
 
-class TensorBoard:
+class TensorBoard(Logger):
     """TensorBoard's event files. Steps that are run again replace those shown before."""
 
-    def __init__(self, run: LoggedRun) -> None:
-        self.run, self.last = run, math.inf
-        self.writer: Any = None
-
-    def start(self, step: int) -> None:
-        """Nothing: the first numbers show what is run again."""
+    writer: Any = None
+    last = math.inf
 
     def log(self, step: int, numbers: Mapping[str, float], evaluated: bool) -> None:
         """Add scalars."""
@@ -86,7 +84,7 @@ class TensorBoard:
         first = step + evaluated  # the evaluation of a step follows the step, which stays
         if first <= self.last:  # the first row of a run, also after a resume or a rollback
             self.close(True)
-            folder = str(self.run.folder / "tensorboard")
+            folder = str(self.about.folder / "tensorboard")
             self.writer = SummaryWriter(folder, purge_step=first)
         self.last = step
         for name, value in numbers.items():
@@ -98,17 +96,13 @@ class TensorBoard:
             self.writer.close()
 
 
-class WeightsAndBiases:
+class WeightsAndBiases(Logger):
     """A run of Weights & Biases, by whose environment variables it is set up (WANDB_MODE, ...)."""
 
-    def __init__(self, run: LoggedRun) -> None:
-        self.about = run
-        self.run: Any = None
+    run: Any = None
 
     def start(self, step: int) -> None:
         """Create the run, or go on with it."""
-        import os
-
         import wandb
 
         known = self.about.stored("wandb") if step else None
@@ -136,20 +130,20 @@ class WeightsAndBiases:
             self.run.finish(exit_code=0 if finished else 1)
 
 
-class MLflow:
+class MLflow(Logger):
     """A run of MLflow in the store that MLFLOW_TRACKING_URI names."""
 
+    client: Any = None
+    id = ""
+    broken = False  # whether numbers were lost
+
     def __init__(self, run: LoggedRun) -> None:
-        self.about, self.id = run, ""
-        self.client: Any = None
+        super().__init__(run)
         self.waiting: list[Any] = []
-        self.broken = False  # were numbers lost?
         self.written = time.monotonic()
 
     def start(self, step: int) -> None:
         """Create the run, or go on with it."""
-        import os
-
         import mlflow
         from mlflow.entities import Param
         from mlflow.exceptions import MlflowException
@@ -160,14 +154,13 @@ class MLflow:
             place = mlflow.get_tracking_uri()
             message = f"MLflow cannot open {place}: {STORES} (MLflow: {one_line(error)})"
             raise BertsmithError(message) from error
-        known = self.about.stored("mlflow") if step else None
-        if known is not None:
+        if (known := self.about.stored("mlflow") if step else None) is not None:
             client.update_run(known, status="RUNNING")
             self.client, self.id = client, known
             return
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-        found = client.get_experiment_by_name(name)
-        place = client.create_experiment(name) if found is None else found.experiment_id
+        experiment = client.get_experiment_by_name(name)
+        place = experiment.experiment_id if experiment else client.create_experiment(name)
         self.id = client.create_run(place, run_name=self.about.name).info.run_id
         self.client = client
         self.about.store("mlflow", self.id)
@@ -224,8 +217,8 @@ def check_loggers(chosen: LoggerNames) -> None:
             continue
         if name not in LOGGERS:
             raise BertsmithError(f"unknown logger {name!r:.60}{nearest(name, LOGGERS)}")
-        found = find_spec(name)
-        if found is None or found.origin is None:  # a folder of this name is no package
+        spec = find_spec(name)
+        if spec is None or spec.origin is None:  # a folder of this name is no package
             raise BertsmithError(f'{name} is missing: pip install "bertsmith[{name}]"')
 
 
@@ -238,7 +231,7 @@ class Loggers:
         run: LoggedRun = NONE,
         say: Callable[[str], None] = lambda message: None,
     ) -> None:
-        kinds = [LOGGERS[one] if isinstance(one, str) else one for one in chosen]
+        kinds = [LOGGERS[name] if isinstance(name, str) else name for name in chosen]
         self.loggers: list[Logger] = [kind(run) for kind in kinds]
         self.say, self.started, self.finished = say, False, False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -33,7 +34,7 @@ class Probe:
     @classmethod
     def read(cls, part: ProbePart, tokenizer: Tokenizer, length: int) -> Probe:
         """Read the first rows of a file; texts are cut to `length` tokens."""
-        rows = [row for row, _ in zip(_rows(part), range(part.most), strict=False)]
+        rows = list(islice(_rows(part), part.most))
         names = {label: number for number, label in enumerate(sorted({row[1] for row in rows}))}
         if len(names) < 2 or len(rows) < 2 * FOLDS:
             raise BertsmithError(

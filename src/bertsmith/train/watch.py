@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import BertsmithError
@@ -33,12 +34,8 @@ class Watch:
         self.last: dict[str, Any] = {}
         self.held: dict[str, Any] = {}
         self.timings: list[tuple[float, int]] = []
-        self.flops = training_flops(
-            made.learner,
-            recipe.lengths()[-1][0],
-            tokens=recipe.train.micro_tokens,
-            masked=recipe.masking.rate,
-        )
+        length, tokens = recipe.lengths()[-1][0], recipe.train.micro_tokens
+        self.flops = training_flops(made.learner, length, tokens=tokens, masked=recipe.masking.rate)
         self.peak = self.elapsed = 0.0
         self.useful, self.ranks = 1.0, 1
         self.unigram = 0.0  # unigram loss in nats, if tokens are predicted
@@ -125,7 +122,6 @@ class Live(Watch):
 
     def __exit__(self, *error: Any) -> None:
         self.view.__exit__(*error)
-        super().__exit__(*error)
 
     def show(self, row: Mapping[str, Any]) -> None:
         """Redraw the view."""
@@ -155,7 +151,7 @@ class Live(Watch):
             if name.endswith("_accuracy"):
                 term = name.removesuffix("_accuracy")
                 held = self.held.get(f"held_out_{term}")
-                more = f"   held out {held:.3f}" if held is not None else ""
+                more = "" if held is None else f"   held out {held:.3f}"
                 if self.unigram and term in PREDICT_TOKENS:
                     more += f"   (word frequencies alone: {self.unigram:.3f})"
                 grid.add_row(term, f"{self.last[term]:.3f}, accuracy {value:.1%}{more}")
@@ -176,11 +172,8 @@ def curve(values: list[float], width: int = 40) -> str:
     """Return a sparkline of values, each of its bars the mean of as many."""
     if len(values) < 2:
         return ""
-    size = max(1, -(-len(values) // width))
-    means = [
-        sum(part) / len(part)
-        for part in (values[start : start + size] for start in range(0, len(values), size))
-    ]
+    size = -(-len(values) // width)
+    means = [fmean(values[start : start + size]) for start in range(0, len(values), size)]
     low, high = min(means), max(means)
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(BARS[round((mean - low) * scale)] for mean in means)

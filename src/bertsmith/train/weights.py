@@ -36,7 +36,8 @@ class Averages:
             self.updates += 1
             rate = (1 - self.decay) / (1 - self.decay**self.updates)
             weights = [local_shard(parameter) for parameter in self.named.values()]
-            torch._foreach_lerp_([local_shard(one) for one in self.values.values()], weights, rate)
+            averages = [local_shard(value) for value in self.values.values()]
+            torch._foreach_lerp_(averages, weights, rate)
 
     @contextmanager
     def swapped_in(self, module: nn.Module) -> Iterator[None]:
@@ -78,11 +79,8 @@ class Best:
         value = -math.inf if math.isnan(score) else score
         better = self.take == "last" or value >= self.highest or not self.weights
         if better and self.take != "none":
-            self.weights = {
-                name: weights.detach().clone()
-                for name, weights in named.items()
-                if weights.requires_grad
-            }
+            trained = {name: weights for name, weights in named.items() if weights.requires_grad}
+            self.weights = {name: weights.detach().clone() for name, weights in trained.items()}
             self.step = step
         self.waited = 0 if value > self.highest else self.waited + 1
         self.highest = max(self.highest, value)
