@@ -13,7 +13,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.pages.runs import compare_runs, read_run
 from bertsmith.tokenizer import train
 from bertsmith.train import Recipe, load_recipe, pretrain
-from bertsmith.train.probe import Probe
+from bertsmith.train.evaluate import Probe
 from bertsmith.train.recipe import ProbePart
 
 Make = Callable[..., Recipe]

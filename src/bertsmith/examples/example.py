@@ -16,7 +16,7 @@ from bertsmith.examples.division import divide
 from bertsmith.examples.draw import Numbers
 from bertsmith.examples.masking import Masking
 from bertsmith.examples.mixture import MixturePlan
-from bertsmith.examples.source import SampleSource, Sequences
+from bertsmith.examples.sources import SampleSource, Sequences
 
 
 @dataclass(frozen=True)

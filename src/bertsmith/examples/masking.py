@@ -6,7 +6,7 @@ import numpy as np
 
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import Numbers, below, uniform
-from bertsmith.examples.source import Sequences
+from bertsmith.examples.sources import Sequences
 from bertsmith.tokenizer import Tokenizer
 
 Unit = Literal["token", "word", "span"]

@@ -7,7 +7,7 @@ import numpy as np
 
 from bertsmith.corpus import Mixture
 from bertsmith.examples.draw import Numbers, shuffled
-from bertsmith.examples.source import SampleSource, Sequences, ranges
+from bertsmith.examples.sources import SampleSource, Sequences, ranges
 from bertsmith.ledger import Ledger
 
 FRACTION = 24  # bits of the share of a corpus: 6e-8, so small shares are exact too

@@ -30,10 +30,9 @@ from bertsmith.train.captured import CapturedStep, Inputs
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.guard import FAULTS, PATIENCE, ROLLBACKS, Guard, LossScale
 from bertsmith.train.loggers import Loggers
-from bertsmith.train.optimizer import CompositeOptimizer
+from bertsmith.train.optimizer import CompositeOptimizer, rate_at
 from bertsmith.train.precision import supported
 from bertsmith.train.recipe import TrainPart
-from bertsmith.train.schedule import rate_at
 from bertsmith.train.state import (
     BackgroundWriter,
     Checkpoints,

@@ -1,7 +1,7 @@
-"""Optimizers: AdamW from torch; LAMB, StableAdamW and a batched Muon. All support sharding.
+"""Optimizers: AdamW from torch; LAMB, StableAdamW, a batched Muon; and learning-rate schedules.
 
-A parameter is a plain tensor, or a DTensor of which this process holds a shard (FSDP2).
-Element-wise operations use the local shard; functions that need the full tensor gather it.
+All support sharding. A parameter is a plain tensor, or a DTensor of which this process holds a
+shard (FSDP2). Element-wise operations use the local shard; others gather the full tensor.
 """
 
 from __future__ import annotations
@@ -448,3 +448,22 @@ def minimise(value: Callable[[], Tensor], parameters: Sequence[Tensor], steps: i
         return loss
 
     search.step(evaluated)
+
+
+def rate_at(name: str, done: float, warmup: float, decay: float) -> float:
+    """The learning rate, as a fraction of its peak, at a fraction of the run.
+
+    `warmup` and `decay` are fractions of the run. After warm-up the rate falls to 0 ("linear",
+    "cosine"), stays ("constant"), or stays and then falls by a square root ("stable": WSD).
+    """
+    done = min(max(done, 0.0), 1.0)
+    if done < warmup:
+        return done / warmup
+    rate = 1.0
+    if name == "linear":
+        rate = (1 - done) / (1 - warmup)
+    elif name == "cosine":
+        rate = (1 + math.cos(math.pi * (done - warmup) / (1 - warmup))) / 2
+    elif name == "stable" and done > 1 - decay:
+        rate = 1 - math.sqrt((done - (1 - decay)) / decay)
+    return max(0.0, min(1.0, rate))

@@ -24,7 +24,7 @@ from bertsmith.model import Model
 from bertsmith.pages.runs import write_report
 from bertsmith.train.activations import blocks_of
 from bertsmith.train.building import Built, built, described, examples_of, hollow, open_corpus
-from bertsmith.train.busy import DRAWS, Draw, demand_busy, fill_of
+from bertsmith.train.captured import can_replay, inputs_of
 from bertsmith.train.compiling import compile_rows
 from bertsmith.train.continuing import (
     Branch,
@@ -35,14 +35,14 @@ from bertsmith.train.continuing import (
     stored_recipe,
 )
 from bertsmith.train.distributed import Ranks, device_named
+from bertsmith.train.evaluate import HeldOut, fill, open_held_out, pseudo, scoring
 from bertsmith.train.folder import RunFolder
 from bertsmith.train.loggers import LoggedRun, LoggerNames, Loggers, check_loggers
 from bertsmith.train.loop import Keeping, Replay, Trainer
 from bertsmith.train.optimizer import optimizer_for
+from bertsmith.train.planning import DRAWS, Draw, demand_busy, fill_of
 from bertsmith.train.precision import Name, Precision, supported
 from bertsmith.train.recipe import MOST_STEPS, Recipe, load_recipe
-from bertsmith.train.replayed import can_replay, inputs_of
-from bertsmith.train.scoring import HeldOut, fill, open_held_out, pseudo, scoring
 from bertsmith.train.state import Checkpoints
 from bertsmith.train.step import allow_signals
 from bertsmith.train.watch import MakeWatch, Watch, check_view, watcher
