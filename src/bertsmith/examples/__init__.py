@@ -14,8 +14,7 @@ from bertsmith.examples.division import Division, divide
 from bertsmith.examples.example import Example, Examples, StepPlan
 from bertsmith.examples.loader import Loader
 from bertsmith.examples.masking import Masking
-from bertsmith.examples.mixture import MixedSource
-from bertsmith.examples.sources import Crops, Pairs, SampleSource, Sequences, Spans
+from bertsmith.examples.sources import Crops, MixedSource, Pairs, SampleSource, Sequences, Spans
 
 __all__ = ["Crops", "Division", "Example", "Examples", "Loader", "Masking", "MixedSource"]
 __all__ += ["Pairs", "SampleSource", "Sequences"]

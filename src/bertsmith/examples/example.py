@@ -15,8 +15,7 @@ from bertsmith.batch import Batch, Layout
 from bertsmith.examples.division import divide
 from bertsmith.examples.draw import Numbers
 from bertsmith.examples.masking import Masking
-from bertsmith.examples.mixture import MixturePlan
-from bertsmith.examples.sources import SampleSource, Sequences
+from bertsmith.examples.sources import MixturePlan, SampleSource, Sequences
 
 
 @dataclass(frozen=True)

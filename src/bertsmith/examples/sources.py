@@ -1,6 +1,7 @@
-"""Sources of samples: spans of text, pairs of texts, crops; and the special tokens around them."""
+"""Sources of samples: spans of text, pairs of texts, crops; special tokens; mixtures of corpora."""
 
-from typing import Any, Literal, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -8,7 +9,6 @@ from bertsmith.corpus import Corpus, Mixture
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import Numbers, below, bits, shuffled, uniform
 from bertsmith.ledger import Ledger
-from bertsmith.tokenizer import Tokenizer
 
 
 class UnfitCorpusError(BertsmithError):
@@ -25,34 +25,20 @@ class Sequences(NamedTuple):
     pairs: Numbers | None = None  # (N, 2) int64: of crops, the pair and a digest of the text
 
 
-class SampleSource(Protocol):
-    """A source of samples. A plan describes what each sample contains; all its arrays are (N,)."""
+class SampleSource:
+    """Base class of sources. A plan says what each sample contains; all its arrays are (N,)."""
 
-    tokenizer: Tokenizer
     count: int  # samples in an epoch
-    group: int  # samples of such a group, counted from 0, share a micro-batch
-    longest: int  # the most tokens in a sample
-    ledger: Ledger  # parts of the corpus that are never used, and why
+    group = 1  # samples of such a group, counted from 0, share a micro-batch
 
-    @property
-    def corpus(self) -> Corpus | Mixture:
-        """Where the text comes from."""
-
-    def plan(self, samples: Numbers) -> Any:
-        """Return the plan of samples by their numbers; it has `lengths`."""
-
-    def make(self, plan: Any) -> Sequences:
-        """Return the sequences of a plan."""
-
-
-class CorpusSource:
-    """Base class of the sources of one corpus: its text, and the special tokens around it."""
-
-    group = 1
-
-    def __init__(self, corpus: Corpus, length: int, seed: int, pair: bool = False) -> None:
-        self.corpus, self.tokenizer, self.longest = corpus, corpus.tokenizer, length
-        self.seed, self.ledger = seed, Ledger()
+    def __init__(self, corpus: Any, length: int, seed: int, pair: bool = False) -> None:
+        self.corpus, self.tokenizer, self.longest, self.seed = (
+            corpus,
+            corpus.tokenizer,
+            length,
+            seed,
+        )
+        self.ledger = Ledger()  # parts of the corpus that are never used, and why
         self.slots = corpus.tokenizer.template(pair)
         self.extra = sum(slot.source is None for slot in self.slots)  # special tokens
         self.room = length - self.extra  # tokens of text
@@ -60,6 +46,14 @@ class CorpusSource:
             raise BertsmithError(
                 f"a length of {length} leaves no room for text: {self.extra} are special tokens"
             )
+
+    def plan(self, samples: Numbers) -> Any:
+        """Return the plan of samples by their numbers; it has `lengths`."""
+        raise NotImplementedError
+
+    def make(self, plan: Any) -> Sequences:
+        """Return the sequences of a plan."""
+        raise NotImplementedError
 
     def demand_text(self, fine: bool, what: str) -> None:
         """Raise an error if no sample can be made from the corpus."""
@@ -115,7 +109,7 @@ class SpanPlan(NamedTuple):
     lengths: Numbers
 
 
-class Spans(CorpusSource):
+class Spans(SampleSource):
     """Spans of full length; an epoch reads every token once.
 
     A document is cut into spans of the full length; the last two share the rest, so that neither is
@@ -186,7 +180,7 @@ class PairPlan(NamedTuple):
     lengths: Numbers
 
 
-class Pairs(CorpusSource):
+class Pairs(SampleSource):
     """Two texts of whole sentences, as in BERT's pre-training.
 
     The first text starts at a random sentence; sentences are added up to the full length (up to a
@@ -312,7 +306,7 @@ class CropPlan(NamedTuple):
     documents: Numbers
 
 
-class Crops(CorpusSource):
+class Crops(SampleSource):
     """Contrastive pairs: samples 2k and 2k + 1 are the two texts of pair k.
 
     Both come from one window of a document. The second is a random crop with a log-uniform length.
@@ -384,3 +378,96 @@ class Crops(CorpusSource):
         """The sentence that a token is in: where it begins, and its length, cut to the room."""
         starts, number = self.corpus.sentence_starts, self.sentence_of(token)
         return starts[number], np.minimum(starts[number + 1] - starts[number], self.room)
+
+
+FRACTION = 24  # bits of the share of a corpus: 6e-8, so small shares are exact too
+MEASURED = 2**16  # samples whose mean length is that of a corpus
+LEAST_BLOCK = 16
+
+
+class MixturePlan(NamedTuple):
+    """The corpus of each sample, and what its own source has planned for it."""
+
+    parts: Numbers  # (N,) numbers of corpora
+    groups: Numbers  # (N,) groups of samples, such as pairs
+    plans: list[tuple[int, Any]]  # for each corpus that has samples
+    lengths: Numbers
+
+
+class MixedSource(SampleSource):
+    """Samples of several sources whose tokens have given shares.
+
+    Samples are divided into blocks. How many of a block come from each corpus is rounded so that
+    the sums from the start are exact; their order in the block is a shuffle. So both the corpus of
+    a sample and its number there are pure functions of (seed, sample), without any counting.
+    Corpora with longer samples get fewer of them, since the shares are those of tokens.
+    """
+
+    def __init__(self, corpus: Mixture, sources: Sequence[SampleSource], seed: int) -> None:
+        super().__init__(corpus, sources[0].longest, seed)
+        self.sources, self.group = sources, sources[0].group
+        for source in sources:
+            self.ledger.counts.update(source.ledger.counts)
+        rates = np.array(
+            [share / mean_length(s) for s, (_, share) in zip(sources, corpus.parts, strict=True)]
+        )
+        rates /= rates.sum()
+        self.rates = np.round(rates * 2**FRACTION).astype(np.int64)[:, None]  # (K, 1)
+        self.largest = int(rates.argmax())  # gets what the others leave
+        # The largest share of K is at least 1 / K: of K * K samples it has enough for rounding.
+        self.block = max(LEAST_BLOCK, 1 << (len(sources) ** 2 - 1).bit_length())
+        documents = [0, *(part.documents for part, _ in corpus.parts)]
+        self.before = np.cumsum(documents)[:-1]  # documents of the corpora before
+        epochs = [source.count / rate for source, rate in zip(sources, rates, strict=True)]
+        self.count = max(1, int(min(epochs)) // self.group) * self.group
+
+    def plan(self, samples: Numbers) -> MixturePlan:
+        """Plan samples by their numbers, each by the source of its corpus."""
+        groups, place = np.divmod(samples, self.group)
+        parts, own = self._divided(groups)
+        numbers, lengths = own * self.group + place, np.zeros(len(samples), np.int64)
+        plans = []
+        for part in np.unique(parts).tolist():
+            plan = self.sources[part].plan(numbers[parts == part])
+            lengths[parts == part] = plan.lengths
+            plans.append((part, plan))
+        return MixturePlan(parts, groups, plans, lengths)
+
+    def make(self, plan: MixturePlan) -> Sequences:
+        """Return the sequences in the order of their samples."""
+        every = [self.sources[part].make(own) for part, own in plan.plans]
+        ids, segments, lengths = (np.concatenate([own[k] for own in every]) for k in range(3))
+        order = np.argsort(np.argsort(plan.parts, kind="stable"))
+        lengths, starts = lengths[order], (np.cumsum(lengths) - lengths)[order]
+        tokens, labels, pairs = ranges(starts, lengths), None, None
+        if every[0].labels is not None:
+            labels = np.concatenate([own.labels for own in every])[order]
+        if every[0].pairs is not None:  # labels are documents
+            labels = labels + self.before[plan.parts]
+            pairs = np.concatenate([own.pairs for own in every])[order]
+            pairs[:, 0] = plan.groups
+        return Sequences(ids[tokens], segments[tokens], lengths, labels, pairs)
+
+    def _divided(self, groups: Numbers) -> tuple[Numbers, Numbers]:
+        """Return the corpus of each group, and its number among those of that corpus."""
+        block, place = np.divmod(groups, self.block)
+        place = shuffled(place, self.block, self.seed, "mixture", block)
+        before = self._drawn(block * self.block)
+        ends = np.cumsum(self._drawn((block + 1) * self.block) - before, axis=0)
+        parts = (place >= ends).sum(0)
+        starts = np.concatenate([np.zeros_like(ends[:1]), ends[:-1]])
+        every = np.arange(len(groups))
+        return parts, (before - starts)[parts, every] + place
+
+    def _drawn(self, groups: Numbers) -> Numbers:
+        """How many of the first groups each corpus has: (K, N)."""
+        drawn = groups * self.rates >> FRACTION
+        drawn[self.largest] += groups - drawn.sum(0)
+        return drawn
+
+
+def mean_length(source: SampleSource) -> float:
+    """The mean length of a source's samples, with special tokens; of many or of whole epochs."""
+    epochs = -(-MEASURED // source.count)
+    samples = np.arange(source.count * epochs if epochs > 1 else MEASURED)
+    return float(source.plan(samples).lengths.mean())

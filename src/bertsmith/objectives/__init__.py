@@ -16,8 +16,7 @@ from bertsmith.objectives.distilled import (
     Teacher,
     check_teacher,
 )
-from bertsmith.objectives.following import FollowingTokens
-from bertsmith.objectives.masked import MaskedTokens
+from bertsmith.objectives.masked import FollowingTokens, MaskedTokens
 from bertsmith.objectives.multi import MultiObjective
 from bertsmith.objectives.objective import EncoderPass, LossTerm, Objective
 from bertsmith.objectives.pairs import NextSentence, SentenceOrder

@@ -128,8 +128,8 @@ def score(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     return loss, (logits.detach().argmax(-1) == targets).sum()
 
 
-def best_guesses(logits: Tensor, count: int = 3) -> tuple[Tensor, Tensor]:
-    """The probabilities and ids of the most probable outputs: (M, outputs) → (M, count) each."""
+def best_guesses(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The probabilities and ids of the most probable outputs: (M, outputs) → (M, 3) each."""
     logits = logits.detach().float()
-    best = logits.topk(min(count, logits.shape[-1]), dim=-1)
+    best = logits.topk(min(3, logits.shape[-1]), dim=-1)
     return (best.values - logits.logsumexp(-1, keepdim=True)).exp(), best.indices

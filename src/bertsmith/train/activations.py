@@ -67,12 +67,12 @@ def restore_forward(model: Model) -> None:
 class CachedEncoder:
     """Replaces the forward of a frozen encoder: in training, each text passes through it once.
 
-    States are those of evaluation, without dropout. What does not fit into `limit` bytes is
+    States are those of evaluation, without dropout. What does not fit into CACHE bytes is
     computed again each time.
     """
 
-    def __init__(self, model: Model, limit: int = CACHE) -> None:
-        self.encoder, self.limit, self.bytes = model.encoder, limit, 0
+    def __init__(self, model: Model) -> None:
+        self.encoder, self.bytes = model.encoder, 0
         self.forward = model.encoder.forward
         self.states: dict[tuple[bytes, bytes], Tensor] = {}  # ids and segments → (length, D)
         model.encoder.forward = self  # type: ignore[method-assign]
@@ -81,7 +81,7 @@ class CachedEncoder:
         """Compute the states of batches, while there is room for them."""
         device = next(self.encoder.parameters()).device
         for batch in batches:
-            if self.bytes >= self.limit:
+            if self.bytes >= CACHE:
                 return
             self(batch.to(device))
 
@@ -106,7 +106,7 @@ class CachedEncoder:
             self.encoder.train()
             for place, rows in zip(new, hidden.last.split(missing.layout.lengths), strict=True):
                 fresh[keys[place]] = rows
-                if keys[place] not in self.states and self.bytes + rows.nbytes <= self.limit:
+                if keys[place] not in self.states and self.bytes + rows.nbytes <= CACHE:
                     self.states[keys[place]] = rows.clone()
                     self.bytes += rows.nbytes
         last = torch.cat([fresh[key] if key in fresh else self.states[key] for key in keys])

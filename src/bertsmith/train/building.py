@@ -38,7 +38,7 @@ from bertsmith.objectives import (
     check_teacher,
     generator_config,
 )
-from bertsmith.objectives.following import NOT_CAUSAL
+from bertsmith.objectives.masked import NOT_CAUSAL
 from bertsmith.tokenizer import Tokenizer
 from bertsmith.train.activations import freeze, train_biases
 from bertsmith.train.recipe import START, ModelPart, Recipe, change_name

@@ -136,11 +136,10 @@ def training_memory(
     return int(states + micro_tokens * kept + masked * micro_tokens * rows * (4 + 2 * size))
 
 
-def inference_memory(module: nn.Module, *, tokens: int, half: bool = False) -> int:
-    """Return the bytes of weights and of the largest activations of one layer."""
-    size = 2 if half else 4
+def inference_memory(module: nn.Module, *, tokens: int) -> int:
+    """Return the bytes of weights and of the largest activations of one layer, in float32."""
     widest = max((6 * width + inner for width, inner in _widths(module)), default=0)
-    return int(size * (parameters_of(module) + tokens * widest))
+    return int(4 * (parameters_of(module) + tokens * widest))
 
 
 def _widths(module: nn.Module) -> Iterator[tuple[int, int]]:

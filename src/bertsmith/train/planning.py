@@ -19,7 +19,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
 from bertsmith.examples.division import divide
 from bertsmith.examples.draw import Numbers
-from bertsmith.examples.mixture import mean_length
+from bertsmith.examples.sources import mean_length
 from bertsmith.kernels.float8 import ALIGNED
 from bertsmith.model import Encoder
 from bertsmith.tokenizer import Tokenizer
