@@ -104,33 +104,33 @@ class Examples:
         arguments alone: every rank computes the same plan.
         """
         size = self.source.group
-        every, parts = self._lengths(position, tokens)
-        lengths = every.reshape(-1, size).sum(1)  # of groups
-        count = max(1, int(np.searchsorted(np.cumsum(lengths), tokens, side="right")))
-        shares, useful = divide(lengths[:count], ranks=ranks, micro_tokens=micro_tokens, fill=fill)
+        lengths, corpora = self._lengths(position, tokens)
+        groups = lengths.reshape(-1, size).sum(1)
+        count = max(1, int(np.searchsorted(np.cumsum(groups), tokens, side="right")))
+        shares, useful = divide(groups[:count], ranks=ranks, micro_tokens=micro_tokens, fill=fill)
 
         def samples(part: Numbers) -> Numbers:
             return np.add.outer(position + size * part, np.arange(size)).ravel()
 
         numbered = [[samples(part) for part in share] for share in shares]
         drawn = slice(size * count)
-        corpora = np.bincount(parts[drawn], every[drawn]).astype(int).tolist() if len(parts) else ()
-        return StepPlan(position, position + size * count, numbered, useful, tuple(corpora))
+        read = np.bincount(corpora[drawn], lengths[drawn]).astype(int) if len(corpora) else ()
+        return StepPlan(position, position + size * count, numbered, useful, tuple(map(int, read)))
 
     def _lengths(self, position: int, tokens: int) -> tuple[Numbers, Numbers]:
         """Lengths of enough samples to fill so many tokens; of a mixture, their corpora too."""
         lengths: list[Numbers] = []
-        parts: list[Numbers] = []
+        corpora: list[Numbers] = []
         total, ahead = 0, max(16, 2 * tokens // self.source.longest)
         ahead += -ahead % self.source.group
         while total <= tokens:
             samples = np.arange(position, position + ahead)
             plan = self.source.plan(samples)
             lengths.append(plan.lengths)
-            parts.append(plan.parts if isinstance(plan, MixturePlan) else np.zeros(0, np.int64))
+            corpora.append(plan.corpora if isinstance(plan, MixturePlan) else np.zeros(0, np.int64))
             total += int(plan.lengths.sum())
             position += ahead
-        return np.concatenate(lengths), np.concatenate(parts)
+        return np.concatenate(lengths), np.concatenate(corpora)
 
     def sequences(self, samples: Numbers) -> Sequences:
         """Return the samples of these numbers as tokens, without masks."""

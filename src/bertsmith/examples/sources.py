@@ -388,7 +388,7 @@ LEAST_BLOCK = 16
 class MixturePlan(NamedTuple):
     """The corpus of each sample, and what its own source has planned for it."""
 
-    parts: Numbers  # (N,) numbers of corpora
+    corpora: Numbers  # (N,) numbers of corpora
     groups: Numbers  # (N,) groups of samples, such as pairs
     plans: list[tuple[int, Any]]  # for each corpus that has samples
     lengths: Numbers
@@ -424,26 +424,26 @@ class MixedSource(SampleSource):
     def plan(self, samples: Numbers) -> MixturePlan:
         """Plan samples by their numbers, each by the source of its corpus."""
         groups, place = np.divmod(samples, self.group)
-        parts, own = self._divided(groups)
+        corpora, own = self._divided(groups)
         numbers, lengths = own * self.group + place, np.zeros(len(samples), np.int64)
         plans = []
-        for part in np.unique(parts).tolist():
-            plan = self.sources[part].plan(numbers[parts == part])
-            lengths[parts == part] = plan.lengths
-            plans.append((part, plan))
-        return MixturePlan(parts, groups, plans, lengths)
+        for number in np.unique(corpora).tolist():
+            plan = self.sources[number].plan(numbers[corpora == number])
+            lengths[corpora == number] = plan.lengths
+            plans.append((number, plan))
+        return MixturePlan(corpora, groups, plans, lengths)
 
     def make(self, plan: MixturePlan) -> Sequences:
         """Return the sequences in the order of their samples."""
         every = [self.sources[part].make(own) for part, own in plan.plans]
         ids, segments, lengths = (np.concatenate([own[k] for own in every]) for k in range(3))
-        order = np.argsort(np.argsort(plan.parts, kind="stable"))
+        order = np.argsort(np.argsort(plan.corpora, kind="stable"))
         lengths, starts = lengths[order], (np.cumsum(lengths) - lengths)[order]
         tokens, labels, pairs = ranges(starts, lengths), None, None
         if every[0].labels is not None:
             labels = np.concatenate([own.labels for own in every])[order]
         if every[0].pairs is not None:  # labels are documents
-            labels = labels + self.before[plan.parts]
+            labels = labels + self.before[plan.corpora]
             pairs = np.concatenate([own.pairs for own in every])[order]
             pairs[:, 0] = plan.groups
         return Sequences(ids[tokens], segments[tokens], lengths, labels, pairs)
@@ -454,10 +454,9 @@ class MixedSource(SampleSource):
         place = shuffled(place, self.block, self.seed, "mixture", block)
         before = self._drawn(block * self.block)
         ends = np.cumsum(self._drawn((block + 1) * self.block) - before, axis=0)
-        parts = (place >= ends).sum(0)
+        corpora = (place >= ends).sum(0)
         starts = np.concatenate([np.zeros_like(ends[:1]), ends[:-1]])
-        every = np.arange(len(groups))
-        return parts, (before - starts)[parts, every] + place
+        return corpora, (before - starts)[corpora, np.arange(len(groups))] + place
 
     def _drawn(self, groups: Numbers) -> Numbers:
         """How many of the first groups each corpus has: (K, N)."""

@@ -56,7 +56,7 @@ class MultiObjective(nn.Module):
         if counts is None or compare is not None:
             _ = encoder_pass.hidden  # first: both passes draw the same dropout
         if counts is None:
-            (comparing,) = (one for one in self.objectives if one.compares)
+            (comparing,) = (own for own in self.objectives if own.compares)
             return comparing.texts(encoder_pass, example)
         losses, sums = [], {}
         for objective in self.objectives:

@@ -150,12 +150,12 @@ def _shaped(known: Known) -> Checkpoint:
     return Checkpoint(model, family, settings, entries, notes=known["notes"])
 
 
-def hollow(whole: Built) -> Built:
+def hollow(original: Built) -> Built:
     """A copy whose parameters take no memory, to be filled with the trained values."""
-    shared: list[Any] = [whole.checkpoint.family]
-    for objective in whole.learner.objectives:  # frozen models are not copied
+    shared: list[Any] = [original.checkpoint.family]
+    for objective in original.learner.objectives:  # frozen models are not copied
         shared += [*objective.outside, getattr(objective, "teacher", None)]
-    return deepcopy(whole, {id(part): part for part in shared} | emptied(whole.learner))
+    return deepcopy(original, {id(part): part for part in shared} | emptied(original.learner))
 
 
 def _teacher(recipe: Recipe, tokenizer: Tokenizer, student: Config) -> Teacher | None:

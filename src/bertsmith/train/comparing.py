@@ -98,5 +98,5 @@ class Comparing:
             return texts, 0
         own = [float(len(texts.vectors) * (other == rank)) for other in range(count)]
         sizes = tuple(int(size) for size in self.ranks.sum(own))
-        every = TextVectors(*(GatherRows.apply(one, sizes, rank) for one in texts))  # type: ignore[no-untyped-call]
-        return every, sum(sizes[:rank])
+        gathered = TextVectors(*(GatherRows.apply(column, sizes, rank) for column in texts))  # type: ignore[no-untyped-call]
+        return gathered, sum(sizes[:rank])

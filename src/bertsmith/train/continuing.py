@@ -49,12 +49,12 @@ def stored_recipe(recipe: Recipe, folder: RunFolder) -> Recipe:
     )
 
 
-def differing(given: Recipe, begun: Recipe) -> list[str]:
+def differing(recipe: Recipe, begun: Recipe) -> list[str]:
     """Return the keys in which a recipe differs from that of the run."""
-    if not given.data.corpus and not given.data.corpora:  # use the corpus of the run
+    if not recipe.data.corpus and not recipe.data.corpora:  # use the corpus of the run
         places = {key: getattr(begun.data, key) for key in ("corpus", "corpora")}
-        given = given.model_copy(update={"data": given.data.model_copy(update=places)})
-    pairs = differences(*(one.model_dump(exclude={"about"}) for one in (begun, given)))
+        recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update=places)})
+    pairs = differences(*(values.model_dump(exclude={"about"}) for values in (begun, recipe)))
     return [f"{key} is {own!r}, not {new!r}" for key, own, new in pairs]
 
 

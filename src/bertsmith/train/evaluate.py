@@ -252,7 +252,7 @@ class HeldOut:
     """What a run is scored on and never trained on."""
 
     main: Examples | None  # of its own corpora
-    named: dict[str, Examples]
+    by_name: dict[str, Examples]
     probe: Probe | None
     unfit: str  # why there is no main set although text was held out
     baseline: dict[str, float]  # the unigram loss, if tokens are predicted
@@ -269,12 +269,12 @@ def open_held_out(recipe: Recipe, corpus: Corpus | Mixture, segments: int) -> He
             main = examples_of(recipe, held, length, segments)
         except UnfitCorpusError as error:
             unfit = f"held-out text is not evaluated: {error}"
-    named = {}
+    by_name = {}
     for name, path in part.held_out.items():
         other = _named_corpus(Path(path), folders, f"evaluate.held_out.{name}")
         demand_same_vocabulary(corpus, other)
-        named[name] = examples_of(recipe, other, length, segments, evenly=True)
-    if (part.patience or part.keep == "best") and not (main or named):
+        by_name[name] = examples_of(recipe, other, length, segments, evenly=True)
+    if (part.patience or part.keep == "best") and not (main or by_name):
         key = "patience" if part.patience else "keep"
         raise BertsmithError(
             f"{corpus.directory}: has no held-out text, which evaluate.{key} needs; prepare the"
@@ -285,7 +285,7 @@ def open_held_out(recipe: Recipe, corpus: Corpus | Mixture, segments: int) -> He
     if {"masked_lm", "following_lm", "replaced"} & recipe.objectives.keys():
         text = None if main is None else main.source.corpus
         baseline["unigram_entropy"] = unigram_cross_entropy(corpus, text)
-    return HeldOut(main, named, probe, unfit, baseline)
+    return HeldOut(main, by_name, probe, unfit, baseline)
 
 
 def _named_corpus(path: Path, trained: dict[Path, float], key: str) -> Corpus:
@@ -313,7 +313,7 @@ def scoring(
     `plain` is a copy of the learner without values, which is neither compiled nor sharded.
     """
     part = recipe.evaluate
-    sets = ({"": held.main} if held.main else {}) | held.named
+    sets = ({"": held.main} if held.main else {}) | held.by_name
     if not (sets and part.tokens) and held.probe is None:
         return None
 
@@ -346,7 +346,7 @@ def scoring(
         terms = {key.removeprefix("held_out_").partition("/")[0] for key in row}
         losses = [
             row[_key(term, name)] * learner.weights.get(term, 1.0)
-            for name in ([""] if held.main else held.named)
+            for name in ([""] if held.main else held.by_name)
             for term in terms
             if _key(f"{term}_accuracy", name) in row
         ]
@@ -387,8 +387,8 @@ def _compute(recipe: Recipe, ranks: Ranks) -> torch.dtype:
 
 def fill(plain: MultiObjective, weights: dict[str, torch.Tensor]) -> None:
     """Give a copy of the learner these weights."""
-    named = plain.named_parameters()
-    substitute(plain, {parameter: nn.Parameter(weights[name]) for name, parameter in named})
+    parameters = plain.named_parameters()
+    substitute(plain, {old: nn.Parameter(weights[name]) for name, old in parameters})
 
 
 def pseudo(recipe: Recipe, model: Model, ranks: Ranks, held: Examples | None) -> dict[str, float]:

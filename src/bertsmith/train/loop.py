@@ -465,10 +465,10 @@ class Trainer:
         """Score the model; None if a signal interrupted it (it is then still due)."""
         assert self.scoring is not None
         step = self.progress.step
-        with self.averages.swapped_in(self.module), self.scoring.shown() as named:
+        with self.averages.swapped_in(self.module), self.scoring.shown() as shown:
             scores = self._scores(self.scoring)
             if scores is not None and (value := self.scoring.value(scores)) is not None:
-                self.best.consider(value, step, named or self.named)
+                self.best.consider(value, step, shown or self.named)
         if scores is None:
             return None
         self.progress.evaluated = step

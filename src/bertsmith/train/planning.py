@@ -208,8 +208,8 @@ def plan(
         raise BertsmithError("no GPU found: name one to estimate for, such as h200")
     demand_busy(recipe, count)
     tokenizer = _tokenizer(recipe, tokenizer_size)
-    made = built(recipe, tokenizer, device="cpu" if here else "meta")
-    module = made.learner
+    setup = built(recipe, tokenizer, device="cpu" if here else "meta")
+    module = setup.learner
     parameters = parameters_of(module)
     train, masked, stages = recipe.train, recipe.masking.rate, recipe.lengths()
     memory = training_memory(
@@ -226,7 +226,7 @@ def plan(
     if here:
         example = None
         if tokenizer_size is None and corpus_folders(recipe) and device_named(device).type == "cpu":
-            example = _sample(recipe, made.checkpoint.config.segments)
+            example = _sample(recipe, setup.checkpoint.config.segments)
         speed = _measured(recipe, module, device, tokenizer.size, count, example)
         kind = _named(device)
     else:

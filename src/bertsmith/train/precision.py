@@ -87,8 +87,8 @@ class Precision:
         for head in (part for part in module.modules() if isinstance(part, Head)):
             if getattr(head.output, "out_features", 0) > MANY_CLASSES:
                 continue
-            whole = head.pool is not POOLS["every"]
-            kept |= dict.fromkeys(head.modules() if whole else head.output.modules(), False)
+            per_sequence = head.pool is not POOLS["every"]
+            kept |= dict.fromkeys(head.modules() if per_sequence else head.output.modules(), False)
         return kept
 
     def slots(
@@ -162,17 +162,17 @@ class MixedPrecision(nn.Module):
 
     def forward(self, *inputs: Any) -> Any:
         """The output of the module inside."""
-        named: dict[Any, str] = {}  # tied parameters are cast once
+        names: dict[Any, str] = {}  # tied parameters are cast once
         for name, (owner, own) in self.slots.items():
-            named.setdefault(owner._parameters[own], name)
-        for weight, name in named.items():
+            names.setdefault(owner._parameters[own], name)
+        for weight, name in names.items():
             if name not in self.casts or self.casts[name].device != weight.device:
                 self.casts[name] = torch.empty_like(weight, dtype=self.precision.compute)
         half: dict[Any, Tensor] = {}
-        weights = list(named)
+        weights = list(names)
         for first in range(0, len(weights), GROUP):
             group = weights[first : first + GROUP]
-            buffers = [self.casts[named[weight]] for weight in group]
+            buffers = [self.casts[names[weight]] for weight in group]
             half |= zip(group, cast(buffers, group), strict=True)
         casts = {name: half[owner._parameters[own]] for name, (owner, own) in self.slots.items()}
         with hooked(self.hooks):

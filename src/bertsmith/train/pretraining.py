@@ -84,7 +84,7 @@ def pretrain(
         # torchrun starts the processes again: RESTART_COUNT stays 0 if a machine came or went.
         again = ranks.restarts > 0 or (ranks.job != "" and folder.start().get("job") == ranks.job)
         resume = resume or (begun and ranks.broadcast(again))
-        given = recipe
+        requested = recipe
         if resume:
             recipe, origin = stored_recipe(recipe, folder), None
             ranks.run_on_first(lambda: stack.enter_context(folder.held()))
@@ -96,28 +96,28 @@ def pretrain(
             torch.set_num_threads(recipe.train.threads)
         source = RunFolder(origin.run) if origin else folder
         known = _known(source) if resume or origin else None
-        made = built(recipe, corpus.tokenizer, known=known)
-        request = _requests(recipe, corpus, made.checkpoint.config.segments, ranks.count)
+        setup = built(recipe, corpus.tokenizer, known=known)
+        request = _requests(recipe, corpus, setup.checkpoint.config.segments, ranks.count)
         # Reject an unsuitable corpus, or one that leaves ranks idle, before writing anything.
         demand_busy(recipe, ranks.count, _step_lengths(recipe, corpus, request(0)))
-        held_out = open_held_out(recipe, corpus, made.checkpoint.config.segments)
+        held_out = open_held_out(recipe, corpus, setup.checkpoint.config.segments)
         if not resume:
             ranks.run_on_first(lambda: stack.enter_context(folder.held()))
-            start = {"job": ranks.job, "model": recipe.model.start and described(made.checkpoint)}
+            start = {"job": ranks.job, "model": recipe.model.start and described(setup.checkpoint)}
             begin = partial(branch_off, origin, folder, corpus.fingerprint()) if origin else None
             if origin:
                 start["branch"] = {"run": str(origin.run.resolve()), "step": origin.step}
             start = {key: value for key, value in start.items() if value}
             ranks.run_on_first(lambda: folder.make(recipe.toml(), start, begin))
-        watch = watcher(show if ranks.first else "none", folder, recipe, made)
+        watch = watcher(show if ranks.first else "none", folder, recipe, setup)
         about = LoggedRun(folder.path, folder.path.resolve().name, recipe.model_dump())
         loggers = Loggers(log if ranks.first else (), about, watch.say)
         if not resume:
             stack.enter_context(folder.discarded(unless=lambda: loggers.started))
         with watch, loggers:
-            for line in differing(given, recipe):
+            for line in differing(requested, recipe):
                 watch.say(f"continuing with the run's own recipe: {line}")
-            job = PretrainingJob(recipe, folder, ranks, corpus, made, request, watch, held_out)
+            job = PretrainingJob(recipe, folder, ranks, corpus, setup, request, watch, held_out)
             return job.train(loggers, resume=resume or origin is not None)
 
 
@@ -299,13 +299,13 @@ def _read_of_each(corpus: Corpus | Mixture, tokens: list[int]) -> list[dict[str,
 
 
 def _store(
-    directory: Path, recipe: Recipe, made: Built, corpus: Corpus | Mixture, about: str = ""
+    directory: Path, recipe: Recipe, setup: Built, corpus: Corpus | Mixture, about: str = ""
 ) -> None:
     """Write the model directory, and one for the generator if any, each all at once.
 
     `about` is added to the model card.
     """
-    checkpoint = made.checkpoint
+    checkpoint = setup.checkpoint
     kept = {kind: checkpoint.model.heads[kind] for kind in checkpoint.entries}
     plain = replace(checkpoint, model=Model(checkpoint.model.encoder, kept).cpu().eval())
     sentence = Sentence(normalise="contrastive" in recipe.objectives)
@@ -321,7 +321,7 @@ def _store(
             write_text(card, card.read_text("utf-8") + about)
 
     write_directory(directory, write)
-    if (generator := made.generator) is not None:
+    if (generator := setup.generator) is not None:
         other = directory.with_name("generator")
         write_directory(other, lambda folder: save(folder, generator, corpus.tokenizer, Sentence()))
 

@@ -487,7 +487,7 @@ def apply_change(values: dict[str, Any], change: str) -> None:
 
 def complaint(error: ValidationError, root: type[RecipePart]) -> str:
     """The first mistake in a line, with the nearest known key of `root` where one is unknown."""
-    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    first = min(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")
     place = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         near = nearest(str(first["loc"][-1]), _keys(root, first["loc"][:-1]))

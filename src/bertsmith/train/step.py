@@ -60,7 +60,7 @@ class TrainingStep:
         self.module, self.optimizer, self.ranks, self.clip = module, optimizer, ranks, clip
         self.guard, self.objectives = guard or Guard(), list(objectives)
         self.scale = scale  # with float16
-        self.comparing = next((one for one in self.objectives if one.compares), None)
+        self.comparing = next((own for own in self.objectives if own.compares), None)
         self.tables, self.compiled = TableGradients(tables), compiled
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self.key_biases = KeyBiases(module)
