@@ -54,8 +54,8 @@ def differing(recipe: Recipe, begun: Recipe) -> list[str]:
     if not recipe.data.corpus and not recipe.data.corpora:  # use the corpus of the run
         places = {key: getattr(begun.data, key) for key in ("corpus", "corpora")}
         recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update=places)})
-    pairs = differences(*(values.model_dump(exclude={"about"}) for values in (begun, recipe)))
-    return [f"{key} is {own!r}, not {new!r}" for key, own, new in pairs]
+    before, now = (values.model_dump(exclude={"about"}) for values in (begun, recipe))
+    return [f"{key} is {old!r}, not {new!r}" for key, old, new in differences(before, now)]
 
 
 class Branch(NamedTuple):
@@ -135,8 +135,7 @@ def _demand_constant(before: Recipe, branch: Branch) -> None:
 
 def _fixed(recipe: Recipe) -> dict[str, Any]:
     """The settings that a branch cannot change."""
-    train = recipe.model_dump(include={"train": SAME_TRAIN})["train"]
-    train |= {"ema above 0": recipe.train.ema > 0}
+    train = recipe.train.model_dump(include=SAME_TRAIN) | {"ema above 0": recipe.train.ema > 0}
     fixed = recipe.model_dump(include=SAME)
     return fixed | {"train": train, "objectives": sorted(recipe.objectives)}
 

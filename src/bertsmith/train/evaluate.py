@@ -132,7 +132,6 @@ def pseudo_perplexity(
     examples: Examples,
     *,
     sequences: int,
-    mask_id: int,
     device: torch.device,
     most: int,
     dtype: torch.dtype = torch.float32,
@@ -157,7 +156,7 @@ def pseudo_perplexity(
         for some in places.split(max(1, most // len(row))) if len(places) else ():
             numbers = torch.arange(len(some))
             copies = row.repeat(len(some), 1)
-            copies[numbers, some] = mask_id
+            copies[numbers, some] = source.tokenizer.mask_id or 0
             batch = Batch.of(copies.tolist(), [segment.tolist()] * len(some)).to(device)
             where = (numbers * len(row) + some).to(device)
             with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
@@ -380,7 +379,6 @@ def _probed(
 
 
 def _compute(recipe: Recipe, ranks: Ranks) -> torch.dtype:
-    """The data type in which a run computes."""
     name = supported(recipe.train.precision, ranks.device)
     return Precision.of(name, ranks.device).compute
 
@@ -399,7 +397,6 @@ def pseudo(recipe: Recipe, model: Model, ranks: Ranks, held: Examples | None) ->
         model,
         held,
         sequences=recipe.evaluate.pseudo,
-        mask_id=held.source.tokenizer.mask_id or 0,
         device=ranks.device,
         most=recipe.train.micro_tokens,
         dtype=_compute(recipe, ranks),

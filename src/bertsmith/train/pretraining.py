@@ -150,8 +150,8 @@ def _asked(
 
 def _known(folder: RunFolder) -> dict[str, Any] | None:
     """The model that the run continues, without its values, if a checkpoint has those."""
-    started = bool(Checkpoints(folder.path / "checkpoints").steps())
-    return folder.start().get("model") if started else None
+    steps = Checkpoints(folder.path / "checkpoints").steps()
+    return folder.start().get("model") if steps else None
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,8 @@ def verify_resume(
                 process, base / "killed" / "timing.jsonl", draw, duration, anywhere=number % 2 == 0
             )
             if process.poll() is None:
-                _kill(process)
+                with process:
+                    os.killpg(process.pid, signal.SIGKILL)  # its children, too
                 say(f"killed; its last checkpoint is of step {_step(base / 'killed')}")
             elif process.returncode:
                 raise BertsmithError(f"the run ended with status {process.returncode}")
@@ -100,14 +101,6 @@ def _finish(recipe: Path, run: Path, ranks: int, resume: bool = False) -> None:
         last = error.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
         why = last[0].removeprefix("bertsmith: ")
         raise BertsmithError(f"the run ended with status {process.returncode}: {why}")
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a run and its child processes with SIGKILL."""
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    if process.stderr:
-        process.stderr.close()
 
 
 def _step(run: Path) -> int:

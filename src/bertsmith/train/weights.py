@@ -43,18 +43,17 @@ class Averages:
     def swapped_in(self, module: nn.Module) -> Iterator[None]:
         """Context manager: use the averages in place of the weights."""
         before = {name: self.parameters[name].detach().clone() for name in self.values}
-        self.apply()
+        self.apply(self.values)
         reshard(module)
         try:
             yield
         finally:
-            for name, value in before.items():
-                self.parameters[name].data.copy_(value)
+            self.apply(before)
             reshard(module)
 
-    def apply(self) -> None:
-        """Replace the weights by the averages permanently."""
-        for name, value in self.values.items():
+    def apply(self, values: Mapping[str, Tensor] | None = None) -> None:
+        """Replace the weights, by default by the averages."""
+        for name, value in (values or self.values).items():
             self.parameters[name].data.copy_(value)
 
 
@@ -79,10 +78,8 @@ class Best:
         value = -math.inf if math.isnan(score) else score
         better = self.take == "last" or value >= self.highest or not self.weights
         if better and self.take != "none":
-            trained = {
-                name: weights for name, weights in parameters.items() if weights.requires_grad
-            }
-            self.weights = {name: weights.detach().clone() for name, weights in trained.items()}
+            trained = ((name, p) for name, p in parameters.items() if p.requires_grad)
+            self.weights = {name: parameter.detach().clone() for name, parameter in trained}
             self.step = step
         self.waited = 0 if value > self.highest else self.waited + 1
         self.highest = max(self.highest, value)
