@@ -312,6 +312,7 @@ def scoring(
     `plain` is a copy of the learner without values, which is neither compiled nor sharded.
     """
     part = recipe.evaluate
+    sizes = {"tokens": part.tokens, "micro_tokens": recipe.train.micro_tokens}
     sets = ({"": held.main} if held.main else {}) | held.by_name
     if not (sets and part.tokens) and held.probe is None:
         return None
@@ -322,15 +323,7 @@ def scoring(
         eager = torch.compiler.set_stance("force_eager") if recipe.train.compile else nullcontext()
         for name, examples in sets.items() if part.tokens else ():
             with eager:
-                scores = held_out(
-                    learner,
-                    module,
-                    examples,
-                    tokens=part.tokens,
-                    micro_tokens=recipe.train.micro_tokens,
-                    ranks=ranks,
-                    stopped=stopped,
-                )
+                scores = held_out(learner, module, examples, ranks=ranks, stopped=stopped, **sizes)
             if scores is None:
                 return None
             samples = scores.pop("samples", None)
@@ -342,7 +335,8 @@ def scoring(
 
     def value(row: dict[str, Any]) -> float | None:
         """Minus the held-out loss: of all terms, by their weights."""
-        terms = {key.removeprefix("held_out_").partition("/")[0] for key in row}
+        # In a fixed order: sums of floats depend on it, and those of a set vary from run to run.
+        terms = sorted({key.removeprefix("held_out_").partition("/")[0] for key in row})
         losses = [
             row[_key(term, name)] * learner.weights.get(term, 1.0)
             for name in ([""] if held.main else held.by_name)
