@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -84,12 +85,9 @@ def built(
     config, model = checkpoint.config, checkpoint.model
     _check_lengths(recipe, config)
     if "following_lm" in recipe.objectives and not config.causal:
-        raise BertsmithError(
-            f"{recipe.model.start} reads the text on both sides of a token: following_lm needs a"
-            " model that was trained from left to right"
-            if recipe.model.start
-            else NOT_CAUSAL
-        )
+        start, needed = recipe.model.start, "a model that was trained from left to right"
+        both = f"{start} reads the text on both sides of a token: following_lm needs {needed}"
+        raise BertsmithError(both if start else NOT_CAUSAL)
     deviation, seed = config.initial_deviation, recipe.train.seed
     extra = tuple(kind for kind in kinds if kind not in model.heads)
     for objective in objectives:
@@ -258,17 +256,12 @@ def _new(recipe: Recipe, tokenizer: Tokenizer, kinds: tuple[str, ...], device: s
     return create(settings, heads=heads, seed=recipe.train.seed, device=device)
 
 
-class ReadSettings(dict[str, Any]):
+class ReadSettings(UserDict[str, Any]):
     """Settings that remember which keys were asked for."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        super().__init__(settings)
         self.known: set[str] = set()
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """As of any dict."""
-        self.known.add(key)
-        return super().get(key, default)
+        super().__init__(settings)
 
     def __getitem__(self, key: str) -> Any:
         self.known.add(key)

@@ -41,12 +41,9 @@ def stored_recipe(recipe: Recipe, folder: RunFolder) -> Recipe:
     # Device and threads may change when a run is resumed, and its data may be elsewhere.
     free = {"device": recipe.train.device, "threads": recipe.train.threads}
     places = {key: getattr(recipe.data, key) for key in ("corpus", "corpora")}
-    return begun.model_copy(
-        update={
-            "train": begun.train.model_copy(update=free),
-            "data": begun.data.model_copy(update=places if any(places.values()) else {}),
-        }
-    )
+    train = begun.train.model_copy(update=free)
+    data = begun.data.model_copy(update=places if any(places.values()) else {})
+    return begun.model_copy(update={"train": train, "data": data})
 
 
 def differing(recipe: Recipe, begun: Recipe) -> list[str]:

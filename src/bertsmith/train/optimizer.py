@@ -152,12 +152,13 @@ class Muon(torch.optim.Muon):
         for (rows, columns), pairs in by_shape.items():
             parameters = [parameter for parameter, _ in pairs]
             scale = max(1.0, rows / columns) ** 0.5
+            groups = [group for _, group in pairs]
             if self.found_inf is not None:
-                self._update_on_device(parameters, [group for _, group in pairs], scale)
+                self._update_on_device(parameters, groups, scale)
                 continue
-            rates = [group["lr"] for _, group in pairs]
-            kept = [1 - group["lr"] * group["weight_decay"] for _, group in pairs]
-            updates = list(self._updates(parameters, pairs[0][1]).unbind())
+            rates = [group["lr"] for group in groups]
+            kept = [1 - group["lr"] * group["weight_decay"] for group in groups]
+            updates = list(self._updates(parameters, groups[0]).unbind())
             weights = [local_shard(parameter) for parameter in parameters]
             torch._foreach_mul_(weights, kept)
             torch._foreach_mul_(updates, [rate * scale for rate in rates])
