@@ -232,7 +232,7 @@ class Trainer:
 
     def run(self) -> bool:
         """Train to the end of the budget; False if a signal stopped it before."""
-        if self.progress.closed and self._over():
+        if self.progress.closed and self.over():
             return True
         with self.writer:
             return self._run()
@@ -246,7 +246,7 @@ class Trainer:
                 self.save()
         with self.stopped.listening(), quick_switches():
             try:
-                while self._between_steps() and not self._over():
+                while self._between_steps() and not self.over():
                     if not self._steps():
                         break
             except Stop:  # inside a step, which is lost; other ranks may be at any point
@@ -254,20 +254,16 @@ class Trainer:
                 if self.ranks.first and self.checkpoints is not None:
                     self.writer.save_alone(self.progress.step, self._numbers())
                 return False
-        self.progress.closed = self._over() and not self._evaluation_due()
+        self.progress.closed = self.over() and not self._evaluation_due()
         self.loggers.finished = self.progress.closed
         if not self.progress.closed or self._may_save():
             self.save()
         self.writer.settle()
         return self.progress.closed
 
-    def _over(self) -> bool:
-        train, progress = self.train, self.progress
-        if progress.ended:
-            return True
-        if train.steps:
-            return progress.step >= train.steps
-        return progress.elapsed >= 60 * train.minutes
+    def over(self) -> bool:
+        """Whether the budget is spent, or evaluations say that the run should end."""
+        return self.progress.ended or self.done() >= 1
 
     def done(self) -> float:
         """The share of the budget that is spent."""
@@ -277,27 +273,27 @@ class Trainer:
 
     def _steps(self) -> bool:
         """Run steps until the end or a rollback; False to stop now."""
-        train, progress = self.train, self.progress
+        steps, progress, ranks = self.train.steps, self.progress, self.ranks
         loader = Loader(
-            lambda step: None if train.steps and step >= train.steps else self.request(step),
+            lambda step: None if steps and step >= steps else self.request(step),
             step=progress.step,
             position=progress.position,
-            rank=self.ranks.rank,
-            ranks=self.ranks.count,
+            rank=ranks.rank,
+            ranks=ranks.count,
             workers=self.workers,
-            pin=self.ranks.device.type == "cuda" and self.captured is None,
+            pin=ranks.device.type == "cuda" and self.captured is None,
         )
         try:
             self.clock = time.monotonic()
             loaded = loader.next()
             own = self._counts(loaded)
-            counts = dict(zip(own, self.ranks.sum(list(own.values())), strict=True))
+            counts = dict(zip(own, ranks.sum(list(own.values())), strict=True))
             while loaded is not None:
                 following, counts, stop = self._step(loader, loaded, counts)
                 if self.guard.skipped >= PATIENCE:
                     self._roll_back()
                     return True
-                if self._over():
+                if self.over():
                     return True
                 if stop or not self._between_steps():
                     return False
@@ -443,7 +439,7 @@ class Trainer:
                 return False
         if save and not self.guard.skipped and self._may_save():
             self.save()
-        if self.film is not None and (step & (step - 1) == 0 or self._over()):
+        if self.film is not None and (step & (step - 1) == 0 or self.over()):
             self._add_to_film(self.film)
         if row is not None:
             self.watch.step(row, {})
@@ -459,7 +455,7 @@ class Trainer:
             return scoring.first
         every, evaluated = scoring.every, max(self.progress.evaluated, 0)
         passed = bool(every) and step // every * every > evaluated
-        return self._over() or (passed and not self.guard.skipped)
+        return self.over() or (passed and not self.guard.skipped)
 
     def _evaluate(self) -> Scores | None:
         """Score the model; None if a signal interrupted it (it is then still due)."""

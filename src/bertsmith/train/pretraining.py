@@ -175,8 +175,7 @@ class PretrainingJob:
         trainer = self._trainer(plain, precision, loggers)
         self._start(trainer, precision, resume)
         progress, ledger = trainer.progress, trainer.ledger
-        spent = progress.ended or trainer.done() >= 1
-        if progress.closed and spent and (summary := self.folder.summary()):
+        if progress.closed and trainer.over() and (summary := self.folder.summary()):
             watch.say(f"{self.folder.path}: this run has ended at step {progress.step}")
             return summary
         if precision != (wanted := recipe.train.precision):
