@@ -22,13 +22,9 @@ from bertsmith.objectives.objective import EncoderPass, LossTerm, Objective
 from bertsmith.objectives.pairs import NextSentence, SentenceOrder
 from bertsmith.objectives.replaced import ReplacedTokens, generator_config
 
+CLASSES = (MaskedTokens, NextSentence, SentenceOrder, ReplacedTokens, FollowingTokens, Contrastive)
 OBJECTIVES: dict[str, Callable[..., Objective]] = {
-    objective.name: objective
-    for objective in (
-        *(MaskedTokens, NextSentence, SentenceOrder, ReplacedTokens, FollowingTokens),
-        Contrastive,
-        *(SoftTargets, CosineStates, Relations),
-    )
+    objective.name: objective for objective in (*CLASSES, SoftTargets, CosineStates, Relations)
 }
 
 __all__ = ["OBJECTIVES", "TAUGHT", "Contrastive", "CosineStates", "DistillationObjective"]

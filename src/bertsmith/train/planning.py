@@ -58,16 +58,6 @@ def fill_of(recipe: Recipe, length: int, tokens: int, ranks: int) -> int:
     return tokens + (-tokens % ALIGNED if recipe.train.precision == "fp8" else 0)
 
 
-def useful_share(recipe: Recipe, length: int, tokens: int, ranks: int, draw: Draw) -> float:
-    """Return the share of the ranks' tokens that belong to samples, in steps of this size."""
-    fill, micro_tokens = fill_of(recipe, length, tokens, ranks), recipe.train.micro_tokens
-    shares = [
-        divide(lengths, ranks=ranks, micro_tokens=micro_tokens, fill=fill).useful
-        for lengths in draw(length, tokens)
-    ]
-    return float(np.mean(shares))
-
-
 def full(length: int, tokens: int) -> list[Numbers]:
     """A step of full sequences."""
     return [np.full(max(1, tokens // length), length)]
@@ -94,7 +84,11 @@ def demand_busy(recipe: Recipe, ranks: int, draw: Draw | None = None) -> None:
     draws = [draw] if draw else [full] if recipe.data.format == "joined" else [full, mixed]
 
     def share(length: int, tokens: int, ranks: int) -> float:
-        return min(useful_share(recipe, length, tokens, ranks, draw) for draw in draws)
+        """The share of the ranks' tokens that belong to samples, in steps of this size."""
+        sizes = {"micro_tokens": recipe.train.micro_tokens, "ranks": ranks}
+        sizes["fill"] = fill_of(recipe, length, tokens, ranks)
+        steps = [[divide(lengths, **sizes) for lengths in draw(length, tokens)] for draw in draws]
+        return min(float(np.mean([division.useful for division in some])) for some in steps)
 
     sizes = _sizes(recipe)
     shares = {key: min(share(n, tokens, ranks) for n in ns) for key, (tokens, ns) in sizes.items()}
@@ -288,15 +282,13 @@ def _step_time(
     (lengths,) = full(length, tokens)
     micro_tokens = recipe.train.micro_tokens
     division = divide(lengths, ranks=ranks, micro_tokens=micro_tokens, fill=fill)
-    work = [
-        [-(-int(lengths[part].sum()) // fill) * fill for part in parts]
-        for parts in division.micro_batches
+    padded = [
+        [-(-int(lengths[batch].sum()) // fill) * fill for batch in batches]
+        for batches in division.micro_batches
     ]
-    passes = [[max(n * cost / speed.operations, speed.least) for n in parts] for parts in work]
-    compute = max(map(sum, passes))
-    sharded = _shards(recipe, ranks)
-    waiting = _communication(recipe, parameters, len(work[0]), device, ranks)
-    total = compute + waiting + speed.update / sharded
+    compute = max(sum(max(n * cost / speed.operations, speed.least) for n in own) for own in padded)
+    waiting = _communication(recipe, parameters, len(padded[0]), device, ranks)
+    total = compute + waiting + speed.update / _shards(recipe, ranks)
     return StepTime(tokens * cost / speed.operations / ranks, total, waiting)
 
 
@@ -350,7 +342,6 @@ def _tokenizer(recipe: Recipe, size: int | None) -> Any:
 
 
 def _least(recipe: Recipe, module: torch.nn.Module) -> float:
-    """Return the minimum seconds of a pass on a GPU."""
     layers = sum(len(part.plan) for part in module.modules() if isinstance(part, Encoder))
     return layers * (LEAST_COMPILED if recipe.train.compile else LEAST_EAGER)
 
@@ -432,17 +423,16 @@ def _replayed(recipe: Recipe, module: Any, example: Example, device: torch.devic
 def random_example(sequences: int, length: int, recipe: Recipe, vocabulary: int) -> Example:
     """Return full sequences of random tokens, masked at the recipe's rate."""
     random = torch.Generator().manual_seed(0)
-    pairs = recipe.data.format == "crops"  # two sequences each, and both in one batch
-    sequences += sequences % 2 if pairs else 0
+    crops = recipe.data.format == "crops"  # two sequences each, and both in one batch
+    sequences += sequences % 2 if crops else 0
     total = sequences * length
     ids = torch.randint(0, vocabulary, (total,), generator=random)
-    layout = Layout.of([length] * sequences, most=length)
+    batch = Batch(ids, torch.zeros_like(ids), Layout.of([length] * sequences, most=length))
     rows = torch.randperm(total, generator=random)[: max(1, int(recipe.masking.rate * total))]
     rows = rows.sort().values
-    labels = torch.randint(0, 2, (sequences,), generator=random)
-    numbers = torch.arange(sequences)
-    return Example(
-        Batch(ids, torch.zeros_like(ids), layout),
-        *(rows, ids[rows], numbers // 2 if pairs else labels, sequences, total),
-        pairs=torch.stack([numbers // 2, numbers], 1) if pairs else None,
-    ).partly_filled(recipe.generator.fills)
+    labels, pairs = torch.randint(0, 2, (sequences,), generator=random), None
+    if crops:
+        numbers = torch.arange(sequences)
+        labels, pairs = numbers // 2, torch.stack([numbers // 2, numbers], 1)
+    example = Example(batch, rows, ids[rows], labels, sequences, total, pairs=pairs)
+    return example.partly_filled(recipe.generator.fills)

@@ -91,18 +91,6 @@ class Precision:
             kept |= dict.fromkeys(head.modules() if per_sequence else head.output.modules(), False)
         return kept
 
-    def slots(
-        self, modules: Iterable[tuple[str, nn.Module]], exact: Container[nn.Module]
-    ) -> dict[str, tuple[nn.Module, str]]:
-        """Each parameter that is cast, by its full name: the module that holds it, and its name."""
-        return {
-            f"{prefix}.{name}" if prefix else name: (owner, name)
-            for prefix, owner in modules
-            if owner not in exact
-            for name, parameter in owner._parameters.items()
-            if parameter is not None
-        }
-
     def hooks(self, module: nn.Module, exact: Mapping[nn.Module, bool]) -> list[Hook]:
         """Return hooks that cast the inputs, and if requested the outputs, of exact modules."""
         narrow = _narrow(self.compute)
@@ -130,6 +118,19 @@ class Autocast(nn.Module):
             return self.inner(*inputs)
 
 
+def slots_of(
+    modules: Iterable[tuple[str, nn.Module]], exact: Container[nn.Module]
+) -> dict[str, tuple[nn.Module, str]]:
+    """Each parameter that is cast, by its full name: the module that holds it, and its name."""
+    return {
+        f"{prefix}.{name}" if prefix else name: (owner, name)
+        for prefix, owner in modules
+        if owner not in exact
+        for name, parameter in owner._parameters.items()
+        if parameter is not None
+    }
+
+
 @contextmanager
 def hooked(hooks: Iterable[Hook]) -> Iterator[None]:
     """Context manager: register the hooks."""
@@ -155,7 +156,7 @@ class MixedPrecision(nn.Module):
         super().__init__()
         self.inner, self.precision = inner, precision
         exact = precision.exact(inner) | dict.fromkeys(tables, True)
-        self.slots = precision.slots(inner.named_modules(), exact)
+        self.slots = slots_of(inner.named_modules(), exact)
         self.hooks = precision.hooks(inner, exact)
         # Casts keep their address, since CUDA graphs read them there.
         self.casts: dict[str, Tensor] = {}
@@ -191,8 +192,8 @@ def cast_in_units(root: nn.Module, units: Sequence[nn.Module], precision: Precis
     nested = {module for unit in units for module in unit.modules()}
     rest = [(name, module) for name, module in root.named_modules() if module not in nested]
     for unit in units:
-        _cast_in_unit(unit, precision, list(precision.slots(unit.named_modules(), exact).values()))
-    _cast_in_unit(root, precision, list(precision.slots(rest, exact).values()), exact)
+        _cast_in_unit(unit, precision, list(slots_of(unit.named_modules(), exact).values()))
+    _cast_in_unit(root, precision, list(slots_of(rest, exact).values()), exact)
 
 
 def _cast_in_unit(

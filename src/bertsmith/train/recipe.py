@@ -466,23 +466,23 @@ def apply_change(values: dict[str, Any], change: str) -> None:
     where = change_name(change)
     if not sign or not key.strip():
         raise BertsmithError(f"{where}: it should look like train.learning_rate=1e-3")
-    *tables, last = key.strip().split(".")
-    place: Any = values
-    for table in tables:
-        if isinstance(place, list):
-            if not table.isdecimal() or int(table) >= len(place):
-                raise BertsmithError(f"{where}: there are {len(place)}, numbered from 0")
-            place = place[int(table)]
+    *names, last = key.strip().split(".")
+    table: Any = values
+    for name in names:
+        if not isinstance(table, list):
+            table = table.setdefault(name, {})
+        elif name.isdecimal() and int(name) < len(table):
+            table = table[int(name)]
         else:
-            place = place.setdefault(table, {})
-        if not isinstance(place, dict | list):
-            raise BertsmithError(f"{where}: {table} is not a table")
-    if isinstance(place, list):
+            raise BertsmithError(f"{where}: there are {len(table)}, numbered from 0")
+        if not isinstance(table, dict | list):
+            raise BertsmithError(f"{where}: {name} is not a table")
+    if isinstance(table, list):
         raise BertsmithError(f"{where}: name a key of {key.strip()}")
     try:
-        place[last] = tomllib.loads(f"value = {value.strip()}")["value"]
+        table[last] = tomllib.loads(f"value = {value.strip()}")["value"]
     except (ValueError, RecursionError):
-        place[last] = value.strip()
+        table[last] = value.strip()
 
 
 def complaint(error: ValidationError, root: type[RecipePart]) -> str:
