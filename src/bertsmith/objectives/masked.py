@@ -1,7 +1,6 @@
 """Masked LM: predict masked tokens from both sides; and left-to-right LM, the ablation of BERT."""
 
 import torch
-from torch import Tensor
 
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
@@ -55,14 +54,9 @@ class FollowingTokens(Objective):
 
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
         """The loss of all predictions."""
-        rows = rows_with_next(example)
+        last = example.batch.layout.boundaries[1 : example.samples + 1].long() - 1
+        has_next = torch.ones(example.tokens, dtype=torch.bool, device=last.device)
+        has_next[last] = False
+        rows = has_next.nonzero().flatten()
         logits = encoder_pass.head(self.kind, rows)
         return [self.guesses(self.name, logits, encoder_pass.batch.ids[rows + 1])]
-
-
-def rows_with_next(example: Example) -> Tensor:
-    """The rows of all tokens that have a next one, padding excluded."""
-    last = example.batch.layout.boundaries[1 : example.samples + 1].long() - 1
-    has_next = torch.ones(example.tokens, dtype=torch.bool, device=last.device)
-    has_next[last] = False
-    return has_next.nonzero().flatten()

@@ -56,7 +56,10 @@ class ReplacedTokens(Objective):
         if sharing != "none" and own.shape != theirs.shape:
             raise BertsmithError("the generator's token table must be as wide as the model's")
         if sharing == "shared":
-            share_embeddings(model, generator)
+            ours, others = _embedding(model), _embedding(generator)
+            generator.heads["masked_lm"].output.weight = others.token.weight = ours.token.weight
+            for name, mark in others.marks.items():  # of those that both have
+                mark.weight = ours.marks[name].weight
         elif sharing == "disentangled":
             with torch.no_grad():
                 theirs.copy_(own)  # a continued model keeps its table; Δ starts at 0
@@ -141,16 +144,6 @@ def sample(logits: Tensor, temperature: float = 1.0) -> Tensor:
     drawn = torch.rand(len(logits), 1, device=logits.device) * cumulative[:, -1:]
     tokens = torch.searchsorted(cumulative, drawn, right=True).squeeze(-1)
     return tokens.clamp(max=logits.shape[-1] - 1)  # the product may round up to the total
-
-
-def share_embeddings(model: Model, generator: Model) -> None:
-    """Let a generator use the model's embeddings: of tokens, and all others that both have."""
-    ours, theirs = _embedding(model), _embedding(generator)
-    theirs.token.weight = ours.token.weight
-    for name, mark in theirs.marks.items():
-        mark.weight = ours.marks[name].weight
-    output: Any = generator.heads["masked_lm"].output
-    output.weight = ours.token.weight
 
 
 def _embedding(model: Model) -> Any:

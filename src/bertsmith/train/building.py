@@ -250,7 +250,7 @@ def _new(recipe: Recipe, tokenizer: Tokenizer, kinds: tuple[str, ...], device: s
             f" {tokenizer.size:,} tokens"
         )
     family = family_of(settings)
-    _check_spelling(part, keys_read(family, settings) | usual)
+    _check_spelling(part, family, settings, usual)
     held = {entry.kind for entry in family.heads}
     heads = [kind for kind in kinds if kind in held]
     return create(settings, heads=heads, seed=recipe.train.seed, device=device)
@@ -272,17 +272,15 @@ class ReadSettings(UserDict[str, Any]):
         return super().__contains__(key)
 
 
-def keys_read(family: Family, settings: Mapping[str, Any]) -> set[str]:
-    """The keys of config.json that an encoder and its heads depend on."""
+def _check_spelling(
+    part: ModelPart, family: Family, settings: Mapping[str, Any], usual: set[str]
+) -> None:
+    """Refuse settings that are not read but are nearly spelled like one that is."""
     asked = ReadSettings(settings)
     config = family.config(asked)
     for entry in family.heads:
         entry.config(config, asked)
-    return asked.known | family.keys.keys()
-
-
-def _check_spelling(part: ModelPart, known: set[str]) -> None:
-    """Refuse settings that are not read but are nearly spelled like one that is."""
+    known = asked.known | family.keys.keys() | usual
     for key in part.settings:
         near = [] if key in known else get_close_matches(key, sorted(known), n=1, cutoff=SPELLED)
         if near:

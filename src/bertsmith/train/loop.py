@@ -346,31 +346,20 @@ class Trainer:
             self._log_late(results)
         else:
             self._log_late()
-            result = self._plain_step(loaded, counts, fraction, seed, extras)
+            if loaded.examples:
+                self.optimizer.set_rate(fraction)
+                torch.manual_seed(seed)
+                pairs = zip(loaded.examples, loaded.active, strict=True)
+                batches = [MicroBatch((e.to(ranks.device), counts), active) for e, active in pairs]
+                result = self.step(batches, extras)
+            else:  # a step of no weight
+                result = StepResult(0.0, 0.0, {}, "", ranks.sum(extras()))
             tokens, stop, elapsed, late, *next_counts = result.extras
             self._log(self._advance(loaded, counts, fraction, tokens, elapsed), result)
             if loaded.examples and not result.skipped:
                 self.averages.update()
         self.save_now = bool(late)
         return following, dict(zip(counts, next_counts, strict=True)), bool(stop)
-
-    def _plain_step(
-        self,
-        loaded: LoadedStep,
-        counts: dict[str, float],
-        fraction: float,
-        seed: int,
-        extras: Callable[[], list[float]],
-    ) -> StepResult:
-        """A step whose result is known at once; nothing is learned from a step of no weight."""
-        if not loaded.examples:
-            return StepResult(0.0, 0.0, {}, "", self.ranks.sum(extras()))
-        self.optimizer.set_rate(fraction)
-        torch.manual_seed(seed)
-        pairs = zip(loaded.examples, loaded.active, strict=True)
-        device = self.ranks.device
-        batches = [MicroBatch((example.to(device), counts), active) for example, active in pairs]
-        return self.step(batches, extras)
 
     def _advance(
         self,

@@ -106,7 +106,10 @@ class TrainingStep:
         """Backward through this rank's micro-batches; returns names, and sums of loss and pairs."""
         names: list[str] = []
         rows: list[Tensor] = []
-        comparing = self._comparing(micro_batches)
+        comparing = None
+        if self.comparing is not None and (len(micro_batches) > 1 or self.ranks.count > 1):
+            examples = [(batch.inputs[0], batch.active) for batch in micro_batches]
+            comparing = Comparing(self.module, self.comparing, self.ranks, examples)
         for number, (inputs, active) in enumerate(micro_batches):
             compare = () if comparing is None else (comparing.of(number),)
             with self.ranks.no_sync(self.module, number + 1 == len(micro_batches)):
@@ -120,13 +123,6 @@ class TrainingStep:
             row = torch.cat([loss.detach().reshape(1), *(pairs[name] for name in names)])
             rows.append(row if active else torch.zeros_like(row))
         return names, torch.stack(rows).sum(0) if len(rows) > 1 else rows[0]
-
-    def _comparing(self, micro_batches: Sequence[MicroBatch]) -> Comparing | None:
-        """What gathers the texts of all micro-batches and ranks, if the loss compares them."""
-        if self.comparing is None or (len(micro_batches) == 1 and self.ranks.count == 1):
-            return None
-        examples = [(batch.inputs[0], batch.active) for batch in micro_batches]
-        return Comparing(self.module, self.comparing, self.ranks, examples)
 
     def _update(self, gradients: list[Tensor], norm: float, scale: float) -> None:
         clipped = self.clip / norm if self.clip and norm > self.clip else 1.0
