@@ -43,10 +43,8 @@ def below(limit: int | Numbers, *keys: Key) -> Numbers:
 def shuffled(places: Numbers, count: int, *keys: Key) -> Numbers:
     """Return the new positions of `places` in a shuffle of 0 to count-1, without shuffling all.
 
-    Keys may be arrays: then each place has its own key.
-
-    A Feistel network permutes the next power of two; a result outside the range is permuted
-    again until it is inside.
+    Keys that are arrays have a value for each place. A Feistel network permutes the next power of
+    two; a result outside the range is permuted again until it is inside.
     """
     size = max(2, int(count - 1).bit_length())
     low = size // 2

@@ -46,10 +46,9 @@ class MultiObjective(nn.Module):
     ) -> Any:
         """The loss, each term divided by its count over the whole step; and the sums to report.
 
-        The sums are loss and number of correct predictions of each term; and for each
-        reported ratio, whose count is not known in advance, denominator and numerator.
-        Without counts, the texts that are to be compared with all others of the step; `compare`
-        is then how they compare.
+        The sums are (loss, correct predictions) of each term, and (denominator, numerator) of each
+        ratio. Without counts, returns the vectors of the texts instead; `compare` compares them
+        with all texts of the step.
         """
         states = any(objective.reads_states for objective in self.objectives)
         encoder_pass = EncoderPass(self.model, example, states=states, compare=compare)

@@ -79,7 +79,7 @@ def _block(block: nn.Module, length: int, sequences: int, distances: int) -> flo
     total += 4 * tokens * inner * visible_keys(length, attention.scores.window)
     if isinstance(block, ConvolutionBlock):
         row = block.convolution
-        # Zeros between neighbours, of as many sequences as batches share (`Layout.ends`).
+        # Zero padding between sequences, whose number `Layout.ends` rounds up.
         gaps = ((1 << (sequences - 1).bit_length()) - 1) * (row.kernel_size[0] // 2)
         total += 2 * (tokens + gaps) * row.weight.numel()
     terms = 0

@@ -24,8 +24,8 @@ LARGEST_SCALE, GROWTH = 2.0**24, 2000  # of a loss, and good steps before its sc
 class LossScale:
     """A factor of the loss that keeps the gradients of float16 above its smallest numbers.
 
-    It is halved when they overflow and doubled after many good steps. Powers of 2 round nothing.
-    Every rank decides by the sums over all ranks. Its fields are part of checkpoints.
+    It is halved when they overflow and doubled after many good steps: powers of 2 do not round.
+    All ranks see the same sums, so they agree. Its fields are part of checkpoints.
     """
 
     value: float = 2.0**16

@@ -189,9 +189,8 @@ def plan(
     is given; without any of them it is BERT's. With no device, or "cpu" or "cuda", a few steps
     are measured here; for a name such as "h200" the time is estimated from its specification.
 
-    A step takes as long as its slowest rank's passes, the all-reduce of gradients (a ring; within
-    a node of eight by its links, across nodes by the network) as far as the backward pass does
-    not hide it, and the optimizer.
+    A step takes as long as the passes of its slowest rank, the part of the all-reduce that the
+    backward pass does not hide, and the optimizer.
     """
     if count < 1:
         raise BertsmithError("a run needs at least one device")

@@ -242,7 +242,7 @@ class PretrainingJob:
         )
 
     def _start(self, trainer: Trainer, precision: str, resume: bool) -> None:
-        """Continue from a checkpoint, or record in the ledger what the run cannot follow."""
+        """Resume from a checkpoint; a new run notes in the ledger which settings are ignored."""
         corpus, recipe, held_out = self.corpus, self.recipe, self.held_out
         if held_out.unfit:
             self.watch.say(held_out.unfit)

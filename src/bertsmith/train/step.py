@@ -137,7 +137,7 @@ class TrainingStep:
 
 
 class KeyBiases:
-    """The biases of keys in attention whose positions do not meet keys.
+    """The biases of key projections, in attention that adds no positions to keys.
 
     Such a bias adds the same number to all scores of a query, which softmax ignores. Its gradient
     is 0 but for rounding errors. Adam scales these up to full steps, which differ on each device.
@@ -184,9 +184,8 @@ def large_tables(model: nn.Module) -> list[nn.Embedding]:
 class TableGradients:
     """Dense gradients of embedding tables, computed from sparse ones.
 
-    In each backward pass torch allocates a zero table for a few hundred rows, a tenth of the time
-    of a step on a CPU. Here only the rows are computed and copied into a table that is reused;
-    the gradient is the same.
+    For dense gradients torch fills a table with zeros in each backward pass, a tenth of the time
+    of a step on a CPU. Here the rows that a step reads are copied into a table that is reused.
     """
 
     def __init__(self, tables: Sequence[nn.Embedding]) -> None:
