@@ -51,6 +51,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--precision", default="float32")
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     stopped: list[float] = []
@@ -71,7 +72,7 @@ def main() -> None:
         train([text], "wordpiece", size=8000).save(folder / "tokenizer")
         prepare([text], folder / "tokenizer", folder / "corpus", workers=1, progress=False)
         sizes = {"batch_tokens": given.tokens, "micro_tokens": given.tokens}
-        more = {"threads": given.threads, "precision": given.precision}
+        more = {key: vars(given)[key] for key in ("threads", "precision", "compile")}
         recipe = {
             "model": {"size": given.size},
             "data": {"corpus": str(folder / "corpus"), "length": 64},
@@ -86,7 +87,7 @@ def main() -> None:
     result = {
         "device": "cuda" if torch.cuda.is_available() else "cpu",
         "load": os.getloadavg()[0],  # other work on the machine
-        **{key: vars(given)[key] for key in ("size", "tokens", "threads", "precision")},
+        **{key: vars(given)[key] for key in ("size", "tokens", "threads", "precision", "compile")},
         "checkpoint_megabytes": size / 1e6,
         "step_seconds": median(alone),
         "step_seconds_while_writing": median(writing),
