@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.files import one_line, write_json, writing
@@ -55,11 +55,10 @@ class LoggedRun:
 NONE = LoggedRun(Path(), "", {})
 
 
-class Logger:
+class Logger(Protocol):
     """The interface of a logger."""
 
-    def __init__(self, run: LoggedRun) -> None:
-        self.about = run
+    def __init__(self, run: LoggedRun) -> None: ...
 
     def start(self, step: int) -> None:
         """The run begins, or goes on after a step."""
@@ -71,11 +70,15 @@ class Logger:
         """Nothing more comes."""
 
 
-class TensorBoard(Logger):
+class TensorBoard:
     """TensorBoard's event files. Steps that are run again replace those shown before."""
 
-    writer: Any = None
-    last = math.inf
+    def __init__(self, run: LoggedRun) -> None:
+        self.about, self.last = run, math.inf
+        self.writer: Any = None
+
+    def start(self, step: int) -> None:
+        """Nothing: the first numbers show what is run again."""
 
     def log(self, step: int, numbers: Mapping[str, float], evaluated: bool) -> None:
         """Add scalars."""
@@ -96,10 +99,12 @@ class TensorBoard(Logger):
             self.writer.close()
 
 
-class WeightsAndBiases(Logger):
+class WeightsAndBiases:
     """A run of Weights & Biases, by whose environment variables it is set up (WANDB_MODE, ...)."""
 
-    run: Any = None
+    def __init__(self, run: LoggedRun) -> None:
+        self.about = run
+        self.run: Any = None
 
     def start(self, step: int) -> None:
         """Create the run, or go on with it."""
@@ -130,7 +135,7 @@ class WeightsAndBiases(Logger):
             self.run.finish(exit_code=0 if finished else 1)
 
 
-class MLflow(Logger):
+class MLflow:
     """A run of MLflow in the store that MLFLOW_TRACKING_URI names."""
 
     client: Any = None
@@ -138,9 +143,8 @@ class MLflow(Logger):
     broken = False  # whether numbers were lost
 
     def __init__(self, run: LoggedRun) -> None:
-        super().__init__(run)
+        self.about, self.written = run, time.monotonic()
         self.waiting: list[Any] = []
-        self.written = time.monotonic()
 
     def start(self, step: int) -> None:
         """Create the run, or go on with it."""
