@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -133,7 +133,7 @@ class Layout:
         boundaries = move(self.boundaries)
         same = self.ends is self.boundaries
         ends = boundaries if same else move(self.ends)
-        tensors = {"boundaries": boundaries, "ends": ends, "positions": move(self.positions)}
+        tensors: Any = {"boundaries": boundaries, "ends": ends, "positions": move(self.positions)}
         if self.padded is None:
             return replace(self, **tensors)
         seen = [move(grid) for grid in self.padded.seen]

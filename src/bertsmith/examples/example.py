@@ -48,8 +48,8 @@ class Example:
         return self._moved(self.batch.pinned(), Tensor.pin_memory)
 
     def _moved(self, batch: Batch, move: Callable[[Tensor], Tensor]) -> Example:
-        tensors = {name: move(x) for name, x in vars(self).items() if isinstance(x, Tensor)}
-        return replace(self, batch=batch, **tensors)  # type: ignore[arg-type]
+        tensors: Any = {n: move(x) for n, x in vars(self).items() if isinstance(x, Tensor)}
+        return replace(self, batch=batch, **tensors)
 
     def partly_filled(self, fills: float) -> Example:
         """Return the example with a generator that fills only this fraction of the sequences.

@@ -114,7 +114,7 @@ def built(
                 if device != "meta":
                     initialise(small, deviation, torch.Generator(device).manual_seed(seed + 2))
                 generator = _stored_generator(checkpoint, shape, small)
-            options = {"frozen": bool(part.model), "temperature": part.temperature}
+            options: Any = {"frozen": bool(part.model), "temperature": part.temperature}
             trained.append(ReplacedTokens(model, small, part.sharing, part.fills, **options))
         elif issubclass(objective, DistillationObjective):
             trained.append(objective(teacher))
@@ -171,7 +171,7 @@ def _teacher(recipe: Recipe, tokenizer: Tokenizer, student: Config) -> Teacher |
         )
     checkpoint = _trained("teacher", name, recipe, tokenizer)
     heads = check_teacher(checkpoint.config, student, learned, part.layer, part.relation_heads)
-    options = {"temperature": part.temperature, "layer": part.layer, "relation_heads": heads}
+    options: Any = {"temperature": part.temperature, "layer": part.layer, "relation_heads": heads}
     return Teacher(checkpoint.model, **options)
 
 
