@@ -31,6 +31,8 @@ from bertsmith.train.step import KeyBiases, StepResult
 
 GRAPHS = 96  # captured shapes; steps of other shapes run as usual
 ALIGNED = 16  # alignment of tensors in a buffer, in bytes
+ROWS = 1024  # masked tokens are padded to a multiple of this: fewer shapes to capture
+IGNORED = -100  # the target of rows without a loss
 Spec = tuple[tuple[torch.dtype, tuple[int, ...]], ...]
 Build = Callable[[list[Tensor]], tuple[Any, ...]]
 
@@ -253,10 +255,6 @@ def unpack(buffer: Tensor, spec: Spec) -> list[Tensor]:
         tensors.append(buffer[begin : begin + size].view(dtype).view(shape))
         begin += -(-size // ALIGNED) * ALIGNED
     return tensors
-
-
-ROWS = 1024  # masked tokens are padded to a multiple of this: fewer shapes to capture
-IGNORED = -100  # the target of rows without a loss
 
 
 def can_replay(recipe: Recipe, learner: Any, ranks: Ranks) -> bool:

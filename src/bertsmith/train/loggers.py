@@ -206,11 +206,7 @@ def allowed(name: str) -> str:
     return re.sub(r"[^\w\-.: ]", "_", name.replace("/", "."))
 
 
-LOGGERS: dict[str, Any] = {
-    "tensorboard": TensorBoard,
-    "wandb": WeightsAndBiases,
-    "mlflow": MLflow,
-}
+LOGGERS: dict[str, Any] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases, "mlflow": MLflow}
 LoggerNames = Sequence[str | Callable[[LoggedRun], Logger]]
 
 

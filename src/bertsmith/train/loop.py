@@ -33,13 +33,7 @@ from bertsmith.train.loggers import Loggers
 from bertsmith.train.optimizer import CompositeOptimizer, rate_at
 from bertsmith.train.precision import supported
 from bertsmith.train.recipe import TrainPart
-from bertsmith.train.state import (
-    BackgroundWriter,
-    Checkpoints,
-    RunProgress,
-    Saved,
-    TensorState,
-)
+from bertsmith.train.state import BackgroundWriter, Checkpoints, RunProgress, Saved, TensorState
 from bertsmith.train.step import MicroBatch, StepResult, TrainingStep
 from bertsmith.train.stopping import Stop, StopSignal
 from bertsmith.train.weights import Averages, Best, Take
