@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from bertsmith.train import Recipe, planning, pretrain, pretraining
-from bertsmith.train.captured import CapturedStep, DeviceGuard
+from bertsmith.train.captured import CapturedStep, DeviceGuard, garbage_kept
 from bertsmith.train.guard import ENOUGH, FAULTS, REMEMBERED, Guard
 
 Make = Callable[..., Recipe]
@@ -143,6 +144,15 @@ def test_the_guard_on_the_device_decides_as_the_guard_does() -> None:
     again.load(plain.recent)
     assert sorted(again.recent.tolist()) == pytest.approx(sorted(device.recent.tolist()))
     assert int(again.check(torch.tensor(1.0), torch.tensor(60.0))) == 3
+
+
+def test_no_garbage_is_collected_during_a_capture() -> None:
+    with garbage_kept():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(ValueError, match="capture"), garbage_kept():
+        raise ValueError("the capture failed")
+    assert gc.isenabled()
 
 
 def test_a_plan_measures_the_steps_that_a_run_replays(

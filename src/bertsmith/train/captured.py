@@ -9,8 +9,10 @@ never waits.
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -168,7 +170,7 @@ class CapturedStep:
             self.pool = self.pool or torch.cuda.graph_pool_handle()
             shape.graph = torch.cuda.CUDAGraph()
             try:
-                with torch.cuda.graph(shape.graph, pool=self.pool):
+                with garbage_kept(), torch.cuda.graph(shape.graph, pool=self.pool):
                     self._compute([(inputs.build, rest)], fraction, slot)
             except torch.AcceleratorError as error:
                 reason = str(error).splitlines()[0]
@@ -235,6 +237,18 @@ class CapturedStep:
         norm, fault, loss, *sums = row
         pairs = {name: (sums[2 * n], sums[2 * n + 1]) for n, name in enumerate(self.names)}
         return StepResult(loss, norm, pairs, FAULTS[int(fault)])
+
+
+@contextmanager
+def garbage_kept() -> Iterator[None]:
+    """No garbage collection: freeing the graphs of an earlier run would end a capture."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def pack(tensors: Sequence[Tensor], pin: bool = False) -> tuple[Tensor, Spec]:
