@@ -57,7 +57,8 @@ class ReplacedTokens(Objective):
             raise BertsmithError("the generator's token table must be as wide as the model's")
         if sharing == "shared":
             ours, others = _embedding(model), _embedding(generator)
-            generator.heads["masked_lm"].output.weight = others.token.weight = ours.token.weight
+            head: Any = generator.heads["masked_lm"]
+            head.output.weight = others.token.weight = ours.token.weight
             for name, mark in others.marks.items():  # of those that both have
                 mark.weight = ours.marks[name].weight
         elif sharing == "disentangled":

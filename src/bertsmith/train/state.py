@@ -126,7 +126,7 @@ class TensorState:
         for optimizer in self.optimizer.optimizers:
             for group in optimizer.param_groups:
                 # Others read the step count on the CPU: on a GPU each read would wait for it.
-                on_device = group.get("fused") or group.get("capturable")
+                on_device = bool(group.get("fused") or group.get("capturable"))
                 for parameter in group["params"]:
                     values = stored.get(self.names[parameter], {})
                     optimizer.state[parameter] = {
