@@ -31,12 +31,11 @@ from bertsmith.examples import Example
 from bertsmith.kernels import float8, fused
 from bertsmith.kernels.float8 import has_float8
 from bertsmith.objectives import MaskedTokens, MultiObjective
-from bertsmith.train.captured import CapturedStep, Inputs
+from bertsmith.train.captured import CapturedStep, Inputs, inputs_of
 from bertsmith.train.compiling import compile_rows, reads_boundaries
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision
 from bertsmith.train.recipe import TrainPart
-from bertsmith.train.replayed import inputs_of
 
 TOKENS, VOCABULARY = 4096, 2048
 SHAPE: dict[str, Any] = {

@@ -53,12 +53,11 @@ from bertsmith.model import Model, block, embedding, feedforward
 from bertsmith.model.heads import EnhancedMaskHead, Head
 from bertsmith.objectives import MaskedTokens, MultiObjective
 from bertsmith.train import compiling
-from bertsmith.train.captured import CapturedStep
+from bertsmith.train.captured import CapturedStep, inputs_of
 from bertsmith.train.flops import peak_rate, training_flops
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision
 from bertsmith.train.recipe import TrainPart
-from bertsmith.train.replayed import inputs_of
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--tokens", type=int, default=65536, help="tokens in a batch of full rows")

@@ -15,7 +15,7 @@ from bertsmith.batch import Batch
 from bertsmith.examples import Example
 from bertsmith.examples.draw import uniform
 from bertsmith.examples.masking import Masking
-from bertsmith.examples.source import Sequences
+from bertsmith.examples.sources import Sequences
 from bertsmith.model import Model
 from bertsmith.objectives import EncoderPass, MaskedTokens, NextSentence
 from bertsmith.tokenizer import train

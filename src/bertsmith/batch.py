@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -96,12 +96,21 @@ class Layout:
         """Sequences of similar length as padded grids, for kernels with a high cost per call."""
         if self.padded is not None:
             return self.padded
+        return self._grids(like(self.lengths))
+
+    @property
+    def grid(self) -> Groups:
+        """All sequences as one grid (N, longest), whose size does not depend on the lengths."""
+        return self._grids([list(range(len(self.lengths)))], self.longest)
+
+    def _grids(self, groups: list[list[int]], width: int = 0) -> Groups:
+        """A grid for each group of sequences, by default as wide as the longest of them."""
         starts = self.boundaries[:-1].long().cpu()
         seen, picked, places = [], [], torch.empty(self.total, dtype=torch.int64)
         filled = 0
-        for members in like(self.lengths):
+        for members in groups:
             lengths = torch.tensor([self.lengths[number] for number in members])
-            across = torch.arange(int(lengths.max()))
+            across = torch.arange(width or int(lengths.max()))
             real = across < lengths[:, None]
             rows = starts[members, None] + torch.minimum(across, lengths[:, None] - 1)
             places[rows[real]] = filled + real.flatten().nonzero().flatten()
@@ -110,15 +119,6 @@ class Layout:
             picked.append(rows.flatten())
         device = self.positions.device
         return Groups(seen, torch.cat(picked).to(device), places.to(device))
-
-    @property
-    def grid(self) -> Groups:
-        """All sequences as one grid (N, longest), whose size does not depend on the lengths."""
-        lengths = torch.tensor(self.lengths)
-        across, starts = torch.arange(self.longest), lengths.cumsum(0) - lengths
-        rows = starts[:, None] + torch.minimum(across, lengths[:, None] - 1)
-        seen = across < lengths[:, None]
-        return Groups([seen], rows.flatten(), seen.flatten().nonzero().flatten())
 
     def split(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Split (T, ...) into one (length, ...) tensor for each sequence."""
@@ -133,23 +133,19 @@ class Layout:
         boundaries = move(self.boundaries)
         same = self.ends is self.boundaries
         ends = boundaries if same else move(self.ends)
-        padded = self.padded and Groups(
-            [move(grid) for grid in self.padded.seen],
-            move(self.padded.picked),
-            move(self.padded.places),
-        )
-        return replace(
-            self, boundaries=boundaries, ends=ends, positions=move(self.positions), padded=padded
-        )
+        tensors: Any = {"boundaries": boundaries, "ends": ends, "positions": move(self.positions)}
+        if self.padded is None:
+            return replace(self, **tensors)
+        seen = [move(grid) for grid in self.padded.seen]
+        padded = Groups(seen, move(self.padded.picked), move(self.padded.places))
+        return replace(self, padded=padded, **tensors)
 
 
-def like(
-    lengths: Sequence[int], waste: float = 0.2, most: int = 16384, enough: int = 16384
-) -> list[list[int]]:
+def like(lengths: Sequence[int], most: int = 16384, enough: int = 16384) -> list[list[int]]:
     """Group sequences of similar length.
 
-    At most the fraction `waste` of a group is padding, and a group has at most `most` tokens. No
-    longer sequence joins a group that has `enough` tokens.
+    At most a fifth of a group is padding, and a group has at most `most` tokens. No longer
+    sequence joins a group that has `enough` tokens.
     """
     groups: list[list[int]] = []
     real = 0
@@ -158,7 +154,7 @@ def like(
         padded = length * (len(groups[-1]) + 1) if groups else 0
         real += length
         full = groups and length > lengths[groups[-1][-1]] and real - length >= enough
-        if not groups or full or padded > most or real < padded * (1 - waste):
+        if not groups or full or padded > most or real < 0.8 * padded:
             groups.append([])
             real = length
         groups[-1].append(number)

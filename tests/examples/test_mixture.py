@@ -41,7 +41,7 @@ def mixed(corpora: list[Any], kind: str, weights: tuple[float, ...] = WEIGHTS) -
 def test_shares_of_tokens_are_those_of_the_weights(corpora: list[Any], kind: str) -> None:
     source = mixed(corpora, kind)
     plan = source.plan(np.arange(20_000))
-    tokens = np.bincount(plan.parts, plan.lengths)
+    tokens = np.bincount(plan.corpora, plan.lengths)
     np.testing.assert_allclose(tokens / tokens.sum(), np.array(WEIGHTS) / 10, rtol=0.01)
 
 
@@ -49,13 +49,13 @@ def test_shares_of_tokens_are_those_of_the_weights(corpora: list[Any], kind: str
 def test_counts_are_exact_after_every_block(corpora: list[Any], weights: tuple[float, ...]) -> None:
     """Of any number of blocks each corpus has its share, to one sample for each of them."""
     source = mixed(corpora, "spans", weights)
-    parts = source.plan(np.arange(4096 * source.block)).parts.reshape(-1, source.block)
+    parts = source.plan(np.arange(4096 * source.block)).corpora.reshape(-1, source.block)
     rates = source.rates[:, 0] / source.rates.sum()
     for number, rate in enumerate(rates):
         counts = (parts == number).sum(1).cumsum()
         expected = rate * source.block * np.arange(1, len(counts) + 1)
         assert np.abs(counts - expected).max() <= len(weights)
-    far = source.plan(np.arange(10**9, 10**9 + source.block)).parts
+    far = source.plan(np.arange(10**9, 10**9 + source.block)).corpora
     assert np.abs(np.bincount(far, minlength=3) - rates * source.block).max() <= 2
 
 
@@ -91,7 +91,7 @@ def test_pairs_of_two_corpora_are_different_pairs(corpora: list[Any]) -> None:
     assert made.pairs is not None
     assert made.labels is not None
     assert made.pairs[:, 0].tolist() == [n // 2 for n in range(200)]
-    documents = [set(made.labels[plan.parts == part].tolist()) for part in range(3)]
+    documents = [set(made.labels[plan.corpora == part].tolist()) for part in range(3)]
     assert not documents[0] & documents[1]
     assert not documents[1] & documents[2]
 
@@ -101,5 +101,5 @@ def test_a_step_counts_the_tokens_of_each_corpus(corpora: list[Any], tokenizer: 
     examples = Examples(source, Masking(tokenizer, seed=0))
     step = examples.plan(96, tokens=2000, micro_tokens=500, ranks=2)
     plan = source.plan(step.samples)
-    assert list(step.corpora) == np.bincount(plan.parts, plan.lengths).tolist()
+    assert list(step.corpora) == np.bincount(plan.corpora, plan.lengths).tolist()
     assert examples.plan(96, tokens=2000, micro_tokens=2000).corpora == step.corpora

@@ -29,8 +29,8 @@ from bertsmith.objectives import (
 )
 from bertsmith.objectives.objective import best_guesses
 from bertsmith.objectives.replaced import sample
+from bertsmith.train.captured import inputs_of
 from bertsmith.train.optimizer import optimizer_for
-from bertsmith.train.replayed import inputs_of
 from model.tiny import TINY, tiny
 
 LENGTHS = [9, 7, 7, 4]

@@ -11,7 +11,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.examples.division import divide
 from bertsmith.objectives import TAUGHT
 from bertsmith.train import Recipe, load_recipe, plan, recipe_names
-from bertsmith.train.busy import LEAST, demand_busy, fill_of
+from bertsmith.train.planning import LEAST, demand_busy, fill_of
 
 RANKS = (1, 2, 4, 8, 64)
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from bertsmith import load
 from bertsmith.errors import BertsmithError
-from bertsmith.train import Recipe, pretrain, scoring
+from bertsmith.train import Recipe, evaluate, pretrain
 from bertsmith.train.building import built, open_corpus
 from bertsmith.train.loop import Trainer
 from bertsmith.train.optimizer import optimizer_for
@@ -58,7 +58,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *found: float) -> None:
         return {"masked_lm": loss, "masked_lm_accuracy": 0.5}
 
     monkeypatch.setattr(Trainer, "run", watched)
-    monkeypatch.setattr(scoring, "held_out", held_out)
+    monkeypatch.setattr(evaluate, "held_out", held_out)
 
 
 # ------------------------------------------------------------------ early stopping, best weights
@@ -256,9 +256,9 @@ def test_mistakes_are_one_line(
 def test_best_weights_need_held_out_text(
     recipe: Make, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manifest = scoring.Manifest.read(prepared)
+    manifest = evaluate.Manifest.read(prepared)
     manifest.splits["held_out"] = replace(manifest.splits["held_out"], documents=0)
-    monkeypatch.setattr(scoring.Manifest, "read", lambda path: manifest)
+    monkeypatch.setattr(evaluate.Manifest, "read", lambda path: manifest)
     for key, value in (("patience", 1), ("keep", "best")):
         with pytest.raises(BertsmithError, match=f"no held-out text, which evaluate.{key} needs"):
             pretrain(recipe(evaluate={key: value}), tmp_path / "run", show="none")

@@ -27,10 +27,7 @@ def test_pseudo_perplexity_reads_no_more_than_it_may(
     read = []
     model.encoder.register_forward_pre_hook(lambda _, inputs: read.append(len(inputs[0].ids)))
     monkeypatch.setattr("bertsmith.train.evaluate.ALONE", alone)
-    mask = corpus.tokenizer.mask_id
-    assert mask is not None
-    found = pseudo_perplexity(
-        model, examples, sequences=4, mask_id=mask, device=torch.device("cpu"), most=256
-    )
+    assert corpus.tokenizer.mask_id is not None
+    found = pseudo_perplexity(model, examples, sequences=4, device=torch.device("cpu"), most=256)
     assert found > 1
     assert least < sum(read) <= most

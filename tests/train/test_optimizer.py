@@ -22,8 +22,8 @@ from bertsmith.train.optimizer import (
     newton_schulz,
     newton_schulz_by_gram,
     optimizer_for,
+    rate_at,
 )
-from bertsmith.train.schedule import SCHEDULES, rate_at
 
 
 def options(**changes: Any) -> Any:
@@ -286,7 +286,7 @@ def test_many_processes_give_the_weights_of_one(
         assert float(error) < 1e-6, parameter
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("name", ["linear", "cosine", "stable", "constant"])
 def test_schedules_rise_and_stay_in_bounds(name: str) -> None:
     rates = [rate_at(name, done / 1000, 0.1, 0.2) for done in range(1001)]
     assert rates[0] == 0

@@ -14,8 +14,7 @@ import torch
 from bertsmith.errors import BertsmithError
 from bertsmith.train import Recipe, pretrain
 from bertsmith.train.loop import Trainer
-from bertsmith.train.saving import BackgroundWriter
-from bertsmith.train.state import Checkpoints
+from bertsmith.train.state import BackgroundWriter, Checkpoints
 from train.test_distributed import Runner, ranks, rows
 
 __all__ = ["ranks"]
@@ -37,7 +36,7 @@ def test_steps_go_on_while_a_checkpoint_is_written(
 
     def advanced(self: Trainer, *given: Any) -> Any:
         note = advance(self, *given)
-        if note.step == 7:
+        if note.timing["step"] == 7:
             assert not Checkpoints(tmp_path / "run" / "checkpoints").path(4).exists()
             later.set()
         return note
@@ -67,7 +66,7 @@ def test_an_error_ends_the_run_at_the_next_step(
 
     def advanced(self: Trainer, *given: Any) -> Any:
         note = advance(self, *given)
-        if note.step == 5:
+        if note.timing["step"] == 5:
             assert failed.wait(PATIENCE)
         return note
 

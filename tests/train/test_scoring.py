@@ -3,7 +3,8 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.pages.runs import compare_runs, read_run
 from bertsmith.tokenizer import train
 from bertsmith.train import Recipe, load_recipe, pretrain
-from bertsmith.train.probe import Probe
+from bertsmith.train.evaluate import HeldOut, Probe, scoring
 from bertsmith.train.recipe import ProbePart
 
 Make = Callable[..., Recipe]
@@ -38,6 +39,18 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "sentence\tkind\n" + "".join(f"{t} {n}\t{k}\n" for n, (t, k) in enumerate(rows))
     )
     return path
+
+
+def test_the_loss_is_a_sum_in_a_fixed_order(recipe: Make) -> None:
+    """Else the best step of a resumed run could differ, since the order of sets is random."""
+    held = HeldOut(cast(Any, object()), {}, None, "", {})
+    learner = cast(Any, SimpleNamespace(weights={}))
+    found = scoring(recipe(), held, learner, learner, learner, cast(Any, None))
+    assert found is not None
+    losses = {f"term_{letter}": 10.0 ** (17 - 2 * n) + n for n, letter in enumerate("abcdefgh")}
+    row = {f"held_out_{name}": loss for name, loss in reversed(losses.items())}
+    row |= {f"held_out_{name}_accuracy": 0.5 for name in losses}
+    assert found.value(row) == -sum(losses.values())
 
 
 def test_they_are_reported_by_name_and_change_nothing(

@@ -10,15 +10,11 @@ and a run's position in its data is one number.
     example = examples.make(plan.micro_batches[0][0])                  # a batch with its targets
 """
 
-from bertsmith.examples.crops import Crops
 from bertsmith.examples.division import Division, divide
 from bertsmith.examples.example import Example, Examples, StepPlan
 from bertsmith.examples.loader import Loader
 from bertsmith.examples.masking import Masking
-from bertsmith.examples.mixture import MixedSource
-from bertsmith.examples.pairs import Pairs
-from bertsmith.examples.source import SampleSource, Sequences
-from bertsmith.examples.spans import Spans
+from bertsmith.examples.sources import Crops, MixedSource, Pairs, SampleSource, Sequences, Spans
 
 __all__ = ["Crops", "Division", "Example", "Examples", "Loader", "Masking", "MixedSource"]
 __all__ += ["Pairs", "SampleSource", "Sequences"]

@@ -21,8 +21,12 @@ def bits(*keys: Key) -> Numbers:
     """Return 64 random bits for each key; keys that are arrays are broadcast."""
     state = np.zeros((), dtype=np.uint64)
     with np.errstate(over="ignore"):
-        for key in keys:
-            state = _mix(state ^ _word(key))
+        for key in keys:  # a string counts by its checksum
+            word = zlib.crc32(key.encode()) if isinstance(key, str) else key
+            state = (state ^ np.asarray(word).astype(np.uint64)) + GOLDEN
+            state = (state ^ (state >> np.uint64(30))) * FIRST
+            state = (state ^ (state >> np.uint64(27))) * SECOND
+            state = state ^ (state >> np.uint64(31))
     return state
 
 
@@ -39,10 +43,8 @@ def below(limit: int | Numbers, *keys: Key) -> Numbers:
 def shuffled(places: Numbers, count: int, *keys: Key) -> Numbers:
     """Return the new positions of `places` in a shuffle of 0 to count-1, without shuffling all.
 
-    Keys may be arrays: then each place has its own key.
-
-    A Feistel network permutes the next power of two; a result outside the range is permuted
-    again until it is inside.
+    Keys that are arrays have a value for each place. A Feistel network permutes the next power of
+    two; a result outside the range is permuted again until it is inside.
     """
     size = max(2, int(count - 1).bit_length())
     low = size // 2
@@ -63,17 +65,3 @@ def shuffled(places: Numbers, count: int, *keys: Key) -> Numbers:
 
 def _ones(width: int) -> np.uint64:
     return np.uint64((1 << width) - 1)
-
-
-def _mix(state: Numbers) -> Numbers:
-    state = state + GOLDEN
-    state = (state ^ (state >> np.uint64(30))) * FIRST
-    state = (state ^ (state >> np.uint64(27))) * SECOND
-    return state ^ (state >> np.uint64(31))
-
-
-def _word(key: Key) -> Numbers:
-    """Return a key as 64 bits: a number unchanged, a string by its checksum."""
-    if isinstance(key, str):
-        return np.asarray(zlib.crc32(key.encode()), dtype=np.uint64)
-    return np.asarray(key).astype(np.uint64)

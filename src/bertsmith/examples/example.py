@@ -15,8 +15,7 @@ from bertsmith.batch import Batch, Layout
 from bertsmith.examples.division import divide
 from bertsmith.examples.draw import Numbers
 from bertsmith.examples.masking import Masking
-from bertsmith.examples.mixture import MixturePlan
-from bertsmith.examples.source import SampleSource, Sequences
+from bertsmith.examples.sources import MixturePlan, SampleSource, Sequences
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,8 @@ class Example:
         return self._moved(self.batch.pinned(), Tensor.pin_memory)
 
     def _moved(self, batch: Batch, move: Callable[[Tensor], Tensor]) -> Example:
-        rest = {"labels": self.labels, "judged": self.judged, "pairs": self.pairs}
-        there: dict[str, Any] = {name: move(x) for name, x in rest.items() if x is not None}
-        rows, targets = move(self.rows), move(self.targets)
-        return replace(self, batch=batch, rows=rows, targets=targets, **there)
+        tensors: Any = {n: move(x) for n, x in vars(self).items() if isinstance(x, Tensor)}
+        return replace(self, batch=batch, **tensors)
 
     def partly_filled(self, fills: float) -> Example:
         """Return the example with a generator that fills only this fraction of the sequences.
@@ -63,18 +60,12 @@ class Example:
             return self
         owner = self.batch.layout.owner
         numbers = torch.arange(int(owner[-1]) + 2, dtype=torch.float64)
-        chosen = (numbers * fills).floor().diff() > 0
-        judged = chosen[owner]
+        judged = ((numbers * fills).floor().diff() > 0)[owner]
         judged[self.tokens :] = False
         mine = judged[self.rows]
         order = (~mine).to(torch.uint8).argsort(stable=True)
-        return replace(
-            self,
-            rows=self.rows[order],
-            targets=self.targets[order],
-            filled=int(mine.sum()),
-            judged=judged,
-        )
+        rows, targets = self.rows[order], self.targets[order]
+        return replace(self, rows=rows, targets=targets, filled=int(mine.sum()), judged=judged)
 
 
 class StepPlan(NamedTuple):
@@ -103,7 +94,6 @@ class Examples:
         self, source: SampleSource, masking: Masking | None, segments: int = 2, fills: float = 1.0
     ) -> None:
         self.source, self.masking, self.segments, self.fills = source, masking, segments, fills
-        self.pad_id = source.tokenizer.pad_id or 0
 
     def plan(
         self, position: int, *, tokens: int, micro_tokens: int, ranks: int = 1, fill: int = 1
@@ -114,33 +104,33 @@ class Examples:
         arguments alone: every rank computes the same plan.
         """
         size = self.source.group
-        every, parts = self._lengths(position, tokens)
-        lengths = every.reshape(-1, size).sum(1)  # of groups
-        count = max(1, int(np.searchsorted(np.cumsum(lengths), tokens, side="right")))
-        shares, useful = divide(lengths[:count], ranks=ranks, micro_tokens=micro_tokens, fill=fill)
+        lengths, corpora = self._lengths(position, tokens)
+        groups = lengths.reshape(-1, size).sum(1)
+        count = max(1, int(np.searchsorted(np.cumsum(groups), tokens, side="right")))
+        shares, useful = divide(groups[:count], ranks=ranks, micro_tokens=micro_tokens, fill=fill)
 
         def samples(part: Numbers) -> Numbers:
             return np.add.outer(position + size * part, np.arange(size)).ravel()
 
         numbered = [[samples(part) for part in share] for share in shares]
         drawn = slice(size * count)
-        corpora = np.bincount(parts[drawn], every[drawn]).astype(int).tolist() if len(parts) else ()
-        return StepPlan(position, position + size * count, numbered, useful, tuple(corpora))
+        read = np.bincount(corpora[drawn], lengths[drawn]).astype(int) if len(corpora) else ()
+        return StepPlan(position, position + size * count, numbered, useful, tuple(map(int, read)))
 
     def _lengths(self, position: int, tokens: int) -> tuple[Numbers, Numbers]:
         """Lengths of enough samples to fill so many tokens; of a mixture, their corpora too."""
         lengths: list[Numbers] = []
-        parts: list[Numbers] = []
+        corpora: list[Numbers] = []
         total, ahead = 0, max(16, 2 * tokens // self.source.longest)
         ahead += -ahead % self.source.group
         while total <= tokens:
             samples = np.arange(position, position + ahead)
             plan = self.source.plan(samples)
             lengths.append(plan.lengths)
-            parts.append(plan.parts if isinstance(plan, MixturePlan) else np.zeros(0, np.int64))
+            corpora.append(plan.corpora if isinstance(plan, MixturePlan) else np.zeros(0, np.int64))
             total += int(plan.lengths.sum())
             position += ahead
-        return np.concatenate(lengths), np.concatenate(parts)
+        return np.concatenate(lengths), np.concatenate(corpora)
 
     def sequences(self, samples: Numbers) -> Sequences:
         """Return the samples of these numbers as tokens, without masks."""
@@ -155,10 +145,9 @@ class Examples:
         lengths = self.source.plan(samples).lengths
         samples = samples[np.argsort(-lengths, kind="stable")]
         sequences = self.sequences(samples)
-        seen = rows = targets = sequences.ids
-        if self.masking is None:
-            rows = targets = np.zeros(0, dtype=np.int64)
-        else:
+        nothing = np.zeros(0, dtype=np.int64)
+        seen, rows, targets = sequences.ids, nothing, nothing
+        if self.masking is not None:
             seen, rows, targets = self.masking(sequences, samples)
         sizes, total = sequences.lengths.tolist(), len(seen)
         segments = sequences.segments
@@ -167,19 +156,16 @@ class Examples:
             # Padding sequences respect the maximum length, as position tables require.
             longest = self.source.longest
             sizes += [longest] * (spare // longest) + [spare % longest] * (spare % longest > 0)
-            seen = np.concatenate([seen, np.full(spare, self.pad_id)])
+            seen = np.concatenate([seen, np.full(spare, self.source.tokenizer.pad_id or 0)])
             segments = np.concatenate([segments, np.zeros(spare, dtype=np.int64)])
-        labels, pairs = sequences.labels, sequences.pairs
+        tensor, labels, pairs = torch.from_numpy, sequences.labels, sequences.pairs
+        layout = Layout.of(sizes, most=self.source.longest)
         return Example(
-            Batch(
-                torch.from_numpy(seen),
-                torch.from_numpy(segments),
-                Layout.of(sizes, most=self.source.longest),
-            ),
-            torch.from_numpy(rows),
-            torch.from_numpy(targets),
-            None if labels is None else torch.from_numpy(labels),
+            Batch(tensor(seen), tensor(segments), layout),
+            tensor(rows),
+            tensor(targets),
+            None if labels is None else tensor(labels),
             samples=len(samples),
             tokens=total,
-            pairs=None if pairs is None else torch.from_numpy(pairs),
+            pairs=None if pairs is None else tensor(pairs),
         ).partly_filled(self.fills)

@@ -3,13 +3,15 @@
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from bertsmith.examples.draw import Numbers
 from bertsmith.examples.example import Example, Examples, StepPlan
 
+AHEAD = 4  # steps that workers prepare
 SWITCH = 5e-4  # seconds between thread switches, a tenth of Python's default
 
 
@@ -47,13 +49,8 @@ class StepRequest(NamedTuple):
 
     def plan(self, position: int, ranks: int) -> StepPlan:
         """Return the samples of the step, starting at a position."""
-        return self.examples.plan(
-            position,
-            tokens=self.tokens,
-            micro_tokens=self.micro_tokens,
-            ranks=ranks,
-            fill=self.fill,
-        )
+        sizes = {"tokens": self.tokens, "micro_tokens": self.micro_tokens, "fill": self.fill}
+        return self.examples.plan(position, ranks=ranks, **sizes)
 
     def make(self, part: Numbers) -> Example:
         """The batch of some samples."""
@@ -94,16 +91,15 @@ class Loader:
         rank: int = 0,
         ranks: int = 1,
         workers: int = 2,
-        ahead: int = 4,
         pin: bool = False,
     ) -> None:
         self.request, self.step, self.position = request, step, position
         self.rank, self.ranks, self.pin = rank, ranks, pin
-        self.ahead = ahead if workers else 1
+        self.ahead = AHEAD if workers else 1
         self.pool: ThreadPoolExecutor | None = None
         if workers:
             self.pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="examples")
-        self.queue: deque[tuple[StepPlan, list[Future[Any]], list[bool]]] = deque()
+        self.queue: deque[tuple[StepPlan, list[Callable[[], Any]], list[bool]]] = deque()
 
     def next(self) -> LoadedStep | None:
         """Return the next step, or None at the end."""
@@ -111,8 +107,8 @@ class Loader:
             pass
         if not self.queue:
             return None
-        plan, futures, active = self.queue.popleft()
-        return LoadedStep(plan, [future.result() for future in futures], active)
+        plan, results, active = self.queue.popleft()
+        return LoadedStep(plan, [result() for result in results], active)
 
     def close(self) -> None:
         """Stop the workers."""
@@ -120,26 +116,20 @@ class Loader:
             self.pool.shutdown(wait=True, cancel_futures=True)
 
     def _order(self) -> bool:
-        """Submit the next step to the workers; False if there is none."""
+        """Queue the next step; False if there is none."""
         request = self.request(self.step)
         if request is None:
             return False
         plan = request.plan(self.position, self.ranks)
         own = plan.micro_batches[self.rank]
         active = [len(part) > 0 for part in own]
-        futures = [
-            self._submit(request, part if len(part) else request.spare(plan)) for part in own
-        ]
-        self.queue.append((plan, futures, active))
+        parts = [part if len(part) else request.spare(plan) for part in own]
+        jobs: list[Callable[[], Any]] = [partial(self._make, request, part) for part in parts]
+        if self.pool is not None:
+            jobs = [self.pool.submit(job).result for job in jobs]
+        self.queue.append((plan, jobs, active))
         self.step, self.position = self.step + 1, plan.end
         return True
-
-    def _submit(self, request: BatchRequest, part: Any) -> Future[Any]:
-        if self.pool is not None:
-            return self.pool.submit(self._make, request, part)
-        future: Future[Any] = Future()
-        future.set_result(self._make(request, part))
-        return future
 
     def _make(self, request: BatchRequest, part: Any) -> Any:
         example = request.make(part)

@@ -6,7 +6,7 @@ import numpy as np
 
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import Numbers, below, uniform
-from bertsmith.examples.source import Sequences
+from bertsmith.examples.sources import Sequences
 from bertsmith.tokenizer import Tokenizer
 
 Unit = Literal["token", "word", "span"]
@@ -54,16 +54,14 @@ class Masking:
             )
         if span < 1 or longest_span < 1:
             raise BertsmithError("masking: a span must have at least one word")
-        self.rate, self.mask, self.random, self.unit = rate, mask, random, unit
         if weights is not None and unit != "token":
             raise BertsmithError(f"masking: weights are for single tokens, not for a {unit}")
+        self.rate, self.mask, self.random, self.unit = rate, mask, random, unit
         self.span, self.longest_span, self.seed = span, longest_span, seed
-        self.weights = weights
-        self.mask_id = tokenizer.mask_id
-        special = np.zeros(tokenizer.size, dtype=bool)
-        special[sorted(tokenizer.special_ids)] = True
-        self.special = special
-        self.ordinary = np.flatnonzero(~special)
+        self.weights, self.mask_id = weights, tokenizer.mask_id
+        self.special = np.zeros(tokenizer.size, dtype=bool)
+        self.special[sorted(tokenizer.special_ids)] = True
+        self.ordinary = np.flatnonzero(~self.special)
         self.opens, self.parts = word_marks(tokenizer)
 
     def __call__(self, sequences: Sequences, samples: Numbers) -> Masked:
@@ -76,19 +74,14 @@ class Masking:
         free = ~self.special[ids]
         words, spans = self._units(ids, owner, free, token)
         rows = self._choose(ids, words, spans, owner, free, samples)
-        one = (self.seed, *(key[rows] for key in token[1:]))
-        if self.unit == "span":  # a span is masked, replaced or kept as a whole
-            first = np.searchsorted(spans, spans[rows])
-            fate = uniform(self.seed, *(key[first] for key in token[1:]), "fate")
-        else:
-            fate = uniform(*one, "fate")
-        other = self.ordinary[below(len(self.ordinary), *one, "other")]
-        targets = ids[rows]
-        shown = np.where(fate < self.mask, self.mask_id, targets)
-        shown = np.where((fate >= self.mask) & (fate < self.mask + self.random), other, shown)
+        # A span is masked, replaced or kept as a whole.
+        first = np.searchsorted(spans, spans[rows]) if self.unit == "span" else rows
+        fate = uniform(self.seed, *(key[first] for key in token[1:]), "fate")
+        drawn = below(len(self.ordinary), self.seed, *(key[rows] for key in token[1:]), "other")
+        cases = [fate < self.mask, fate < self.mask + self.random]
         seen = ids.copy()
-        seen[rows] = shown
-        return Masked(seen, rows, targets)
+        seen[rows] = np.select(cases, [self.mask_id, self.ordinary[drawn]], ids[rows])
+        return Masked(seen, rows, ids[rows])
 
     def _units(
         self, ids: Numbers, owner: Numbers, free: Numbers, token: tuple[int, Numbers, Numbers]

@@ -16,20 +16,15 @@ from bertsmith.objectives.distilled import (
     Teacher,
     check_teacher,
 )
-from bertsmith.objectives.following import FollowingTokens
-from bertsmith.objectives.masked import MaskedTokens
+from bertsmith.objectives.masked import FollowingTokens, MaskedTokens
 from bertsmith.objectives.multi import MultiObjective
 from bertsmith.objectives.objective import EncoderPass, LossTerm, Objective
 from bertsmith.objectives.pairs import NextSentence, SentenceOrder
 from bertsmith.objectives.replaced import ReplacedTokens, generator_config
 
+CLASSES = (MaskedTokens, NextSentence, SentenceOrder, ReplacedTokens, FollowingTokens, Contrastive)
 OBJECTIVES: dict[str, Callable[..., Objective]] = {
-    objective.name: objective
-    for objective in (
-        *(MaskedTokens, NextSentence, SentenceOrder, ReplacedTokens, FollowingTokens),
-        Contrastive,
-        *(SoftTargets, CosineStates, Relations),
-    )
+    objective.name: objective for objective in (*CLASSES, SoftTargets, CosineStates, Relations)
 }
 
 __all__ = ["OBJECTIVES", "TAUGHT", "Contrastive", "CosineStates", "DistillationObjective"]

@@ -9,7 +9,7 @@ from torch import Tensor
 from bertsmith.batch import Layout
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
-from bertsmith.model import Config, HeadConfig, Model
+from bertsmith.model import Config, Model
 from bertsmith.model.attention import NO_NORM
 from bertsmith.model.block import Block, ConvolutionBlock, PreNormBlock
 from bertsmith.objectives.masked import MaskedTokens
@@ -59,15 +59,8 @@ class SoftTargets(DistillationObjective):
 
     name = "soft_targets"
     kind = "masked_lm"
-
-    @staticmethod
-    def head(config: Config) -> HeadConfig:
-        """The head of masked LM."""
-        return MaskedTokens.head(config)
-
-    def counts(self, example: Example) -> dict[str, int]:
-        """One prediction for each masked token."""
-        return {self.name: len(example.rows)}
+    head = staticmethod(MaskedTokens.head)
+    counts = Objective.counts  # of masked tokens
 
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
         """The divergence from the teacher; "correct" counts tokens with the same prediction."""
@@ -175,10 +168,10 @@ def check_teacher(
     if layer > len(teacher.plan):
         raise BertsmithError(f"teacher.layer is {layer}, but it has {len(teacher.plan)} layers")
     heads = relation_heads or teacher.attention_heads
-    inner = [one.attention_heads * one.per_head for one in (teacher, student)]
-    if Relations.name in objectives and any(width % heads for width in inner):
+    widths = [config.attention_heads * config.per_head for config in (teacher, student)]
+    if Relations.name in objectives and any(width % heads for width in widths):
         raise BertsmithError(
-            f"{heads} relation heads do not divide the widths {inner[0]} of the teacher and"
-            f" {inner[1]} of the student: set teacher.relation_heads"
+            f"{heads} relation heads do not divide the widths {widths[0]} of the teacher and"
+            f" {widths[1]} of the student: set teacher.relation_heads"
         )
     return heads

@@ -46,17 +46,16 @@ class MultiObjective(nn.Module):
     ) -> Any:
         """The loss, each term divided by its count over the whole step; and the sums to report.
 
-        The sums are loss and number of correct predictions of each term; and for each
-        reported ratio, whose count is not known in advance, denominator and numerator.
-        Without counts, the texts that are to be compared with all others of the step; `compare`
-        is then how they compare.
+        The sums are (loss, correct predictions) of each term, and (denominator, numerator) of each
+        ratio. Without counts, returns the vectors of the texts instead; `compare` compares them
+        with all texts of the step.
         """
         states = any(objective.reads_states for objective in self.objectives)
         encoder_pass = EncoderPass(self.model, example, states=states, compare=compare)
         if counts is None or compare is not None:
             _ = encoder_pass.hidden  # first: both passes draw the same dropout
         if counts is None:
-            (comparing,) = (one for one in self.objectives if one.compares)
+            (comparing,) = (own for own in self.objectives if own.compares)
             return comparing.texts(encoder_pass, example)
         losses, sums = [], {}
         for objective in self.objectives:
@@ -68,5 +67,5 @@ class MultiObjective(nn.Module):
         return torch.stack(losses).sum(), sums
 
     def _weight(self, name: str, count: float | Tensor) -> Any:
-        at_least_one = count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1)
-        return self.weights.get(name, 1.0) / at_least_one
+        count = count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1)
+        return self.weights.get(name, 1.0) / count

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertsmith.batch import Batch
 from bertsmith.examples import Example
 from bertsmith.kernels import is_ampere
 from bertsmith.model import Config, HeadConfig, Hidden, Model, Trace
@@ -42,17 +41,18 @@ class EncoderPass:
 
     def before(self, depth: int) -> Tensor:
         """Return the input states of the layer at this depth, if states are kept."""
+        _ = self.hidden  # fills the trace
         assert self.trace is not None
-        _ = self.hidden
         return self.trace.hidden[depth]
 
-    def head(self, kind: str, rows: Tensor | None = None, batch: Batch | None = None) -> Tensor:
+    def head(self, kind: str, rows: Tensor | None = None) -> Tensor:
         """The outputs of one head on these hidden states; at masked tokens, computed once."""
-        if batch is not None or rows is not self.example.rows or rows is None:
-            return self.model.heads[kind](self.hidden, batch or self.batch, rows)
-        if kind not in self.outputs:
-            self.outputs[kind] = self.model.heads[kind](self.hidden, self.batch, rows)
-        return self.outputs[kind]
+        if kind in self.outputs and rows is self.example.rows:
+            return self.outputs[kind]
+        output: Tensor = self.model.heads[kind](self.hidden, self.batch, rows)
+        if rows is self.example.rows:
+            self.outputs[kind] = output
+        return output
 
 
 class HeadPass(NamedTuple):
@@ -91,8 +91,8 @@ class Objective(nn.Module):
         raise NotImplementedError
 
     def counts(self, example: Example) -> dict[str, int]:
-        """The number of predictions of each of its terms on an example."""
-        raise NotImplementedError
+        """The number of predictions of each of its terms; by default one for each masked token."""
+        return {self.name: len(example.rows)}
 
     def passes(self, model: Model, tokens: int, sequences: int, masked: float) -> list[HeadPass]:
         """The heads that it runs on a batch of so many tokens, sequences and masked tokens.
@@ -128,8 +128,8 @@ def score(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     return loss, (logits.detach().argmax(-1) == targets).sum()
 
 
-def best_guesses(logits: Tensor, count: int = 3) -> tuple[Tensor, Tensor]:
-    """The probabilities and ids of the most probable outputs: (M, outputs) → (M, count) each."""
+def best_guesses(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The probabilities and ids of the most probable outputs: (M, outputs) → (M, 3) each."""
     logits = logits.detach().float()
-    best = logits.topk(min(count, logits.shape[-1]), dim=-1)
+    best = logits.topk(min(3, logits.shape[-1]), dim=-1)
     return (best.values - logits.logsumexp(-1, keepdim=True)).exp(), best.indices

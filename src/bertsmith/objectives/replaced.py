@@ -56,7 +56,11 @@ class ReplacedTokens(Objective):
         if sharing != "none" and own.shape != theirs.shape:
             raise BertsmithError("the generator's token table must be as wide as the model's")
         if sharing == "shared":
-            share_embeddings(model, generator)
+            ours, others = _embedding(model), _embedding(generator)
+            head: Any = generator.heads["masked_lm"]
+            head.output.weight = others.token.weight = ours.token.weight
+            for name, mark in others.marks.items():  # of those that both have
+                mark.weight = ours.marks[name].weight
         elif sharing == "disentangled":
             with torch.no_grad():
                 theirs.copy_(own)  # a continued model keeps its table; Δ starts at 0
@@ -103,9 +107,8 @@ class ReplacedTokens(Objective):
             judged = torch.arange(len(ids), device=ids.device) < example.tokens
         else:
             rows, targets = example.rows[example.filled :], example.targets[example.filled :]
-            terms.append(
-                self.guesses(MaskedTokens.name, corrupted.head("masked_lm", rows), targets)
-            )
+            guesses = corrupted.head("masked_lm", rows)
+            terms.append(self.guesses(MaskedTokens.name, guesses, targets))
         loss = F.binary_cross_entropy_with_logits(scores, labels, judged.float(), reduction="sum")
         correct = (((scores.detach() > 0) == (labels > 0)) & judged).sum()
         detected = ((scores.detach() > 0) & (labels > 0)).sum()
@@ -125,15 +128,13 @@ class ReplacedTokens(Objective):
     def before_step(self) -> None:
         """Set the model's table to Δ alone, so that the optimizer updates and decays Δ."""
         if self.sharing == "disentangled":
-            own, theirs = (table.weight for table in self.tables)
-            own -= theirs
+            self.tables[0].weight -= self.tables[1].weight
 
     @torch.no_grad()
     def after_step(self) -> None:
         """Set the model's table to E + Δ, with the generator's new E."""
         if self.sharing == "disentangled":
-            own, theirs = (table.weight for table in self.tables)
-            own += theirs
+            self.tables[0].weight += self.tables[1].weight
 
 
 def sample(logits: Tensor, temperature: float = 1.0) -> Tensor:
@@ -146,16 +147,6 @@ def sample(logits: Tensor, temperature: float = 1.0) -> Tensor:
     return tokens.clamp(max=logits.shape[-1] - 1)  # the product may round up to the total
 
 
-def share_embeddings(model: Model, generator: Model) -> None:
-    """Let a generator use the model's embeddings: of tokens, and all others that both have."""
-    ours, theirs = _embedding(model), _embedding(generator)
-    theirs.token.weight = ours.token.weight
-    for name, mark in theirs.marks.items():
-        mark.weight = ours.marks[name].weight
-    output: Any = generator.heads["masked_lm"].output
-    output.weight = ours.token.weight
-
-
 def _embedding(model: Model) -> Any:
     return model.encoder.embedding
 
@@ -166,10 +157,9 @@ def generator_config(config: Config, width: float = 0.25, depth: float = 1.0) ->
     narrow = heads * config.per_head
     layers = max(1, round(len(config.plan) * depth))
     always = config.project_embedding and config.width == config.token_width
-    signal = config.signal
-    bases = getattr(signal, "bases", None)
-    if bases is not None:
-        signal = replace(signal, bases=bases[:layers])  # type: ignore[type-var]
+    signal: Any = config.signal
+    if hasattr(signal, "bases"):
+        signal = replace(signal, bases=signal.bases[:layers])
     small = replace(
         config,
         width=narrow,

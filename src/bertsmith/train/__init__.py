@@ -11,17 +11,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bertsmith.train.optimizer import OPTIMIZERS
     from bertsmith.train.planning import plan
     from bertsmith.train.pretraining import pretrain
     from bertsmith.train.recipe import Recipe, load_recipe, recipe_names
-    from bertsmith.train.schedule import SCHEDULES
     from bertsmith.train.verify import verify_resume
 
 # Imported lazily: recipes can be listed without torch, blocks compiled without recipes.
 _HOMES = {
-    "OPTIMIZERS": "optimizer",
-    "SCHEDULES": "schedule",
     "Recipe": "recipe",
     "load_recipe": "recipe",
     "plan": "planning",
@@ -29,8 +25,7 @@ _HOMES = {
     "recipe_names": "recipe",
     "verify_resume": "verify",
 }
-__all__ = ["OPTIMIZERS", "SCHEDULES", "Recipe", "load_recipe", "plan", "pretrain"]
-__all__ += ["recipe_names", "verify_resume"]
+__all__ = ["Recipe", "load_recipe", "plan", "pretrain", "recipe_names", "verify_resume"]
 
 
 def __getattr__(name: str) -> Any:

@@ -47,7 +47,9 @@ def train_biases(model: Model) -> None:
 
 def blocks_of(module: nn.Module) -> list[Any]:
     """The layers of all encoders in a module."""
-    return [block for one in module.modules() if isinstance(one, Encoder) for block in one.blocks]
+    return [
+        block for part in module.modules() if isinstance(part, Encoder) for block in part.blocks
+    ]
 
 
 def checkpoint_blocks(module: nn.Module) -> None:
@@ -65,12 +67,12 @@ def restore_forward(model: Model) -> None:
 class CachedEncoder:
     """Replaces the forward of a frozen encoder: in training, each text passes through it once.
 
-    States are those of evaluation, without dropout. What does not fit into `limit` bytes is
+    States are those of evaluation, without dropout. What does not fit into CACHE bytes is
     computed again each time.
     """
 
-    def __init__(self, model: Model, limit: int = CACHE) -> None:
-        self.encoder, self.limit, self.bytes = model.encoder, limit, 0
+    def __init__(self, model: Model) -> None:
+        self.encoder, self.bytes = model.encoder, 0
         self.forward = model.encoder.forward
         self.states: dict[tuple[bytes, bytes], Tensor] = {}  # ids and segments → (length, D)
         model.encoder.forward = self  # type: ignore[method-assign]
@@ -79,7 +81,7 @@ class CachedEncoder:
         """Compute the states of batches, while there is room for them."""
         device = next(self.encoder.parameters()).device
         for batch in batches:
-            if self.bytes >= self.limit:
+            if self.bytes >= CACHE:
                 return
             self(batch.to(device))
 
@@ -88,14 +90,13 @@ class CachedEncoder:
         if not self.encoder.training:
             return self.forward(batch, trace)
         lengths = batch.layout.lengths
-        ids, segments = (list(x.cpu().split(lengths)) for x in (batch.ids, batch.segments))
+        ids, segments = (x.cpu().split(lengths) for x in (batch.ids, batch.segments))
         keys = [
-            (one.numpy().tobytes(), two.numpy().tobytes())
-            for one, two in zip(ids, segments, strict=True)
+            (own.numpy().tobytes(), part.numpy().tobytes())
+            for own, part in zip(ids, segments, strict=True)
         ]
-        new = [place for place, key in enumerate(keys) if key not in self.states]
         fresh: dict[tuple[bytes, bytes], Tensor] = {}
-        if new:
+        if new := [place for place, key in enumerate(keys) if key not in self.states]:
             missing = Batch.of(
                 [ids[place].tolist() for place in new], [segments[place].tolist() for place in new]
             )
@@ -105,9 +106,8 @@ class CachedEncoder:
             self.encoder.train()
             for place, rows in zip(new, hidden.last.split(missing.layout.lengths), strict=True):
                 fresh[keys[place]] = rows
-                size = rows.numel() * rows.element_size()
-                if keys[place] not in self.states and self.bytes + size <= self.limit:
+                if keys[place] not in self.states and self.bytes + rows.nbytes <= CACHE:
                     self.states[keys[place]] = rows.clone()
-                    self.bytes += size
+                    self.bytes += rows.nbytes
         last = torch.cat([fresh[key] if key in fresh else self.states[key] for key in keys])
         return Hidden(last, last, Context(batch.layout, None, None, None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -38,7 +39,7 @@ from bertsmith.objectives import (
     check_teacher,
     generator_config,
 )
-from bertsmith.objectives.following import NOT_CAUSAL
+from bertsmith.objectives.masked import NOT_CAUSAL
 from bertsmith.tokenizer import Tokenizer
 from bertsmith.train.activations import freeze, train_biases
 from bertsmith.train.recipe import START, ModelPart, Recipe, change_name
@@ -72,22 +73,21 @@ def built(
     kinds = tuple(dict.fromkeys(filter(None, (objective.kind for objective in objectives))))
     if recipe.train.adapter and known is None:
         demand_whole(recipe.model.start)
-    if recipe.model.start:
-        checkpoint, ignored = (
-            _continued(recipe.model, tokenizer, kinds) if known is None else (_shaped(known), ())
-        )
-        device = "cpu"
+    ignored: tuple[str, ...] = ()
+    if not recipe.model.start:
+        checkpoint = _new(recipe, tokenizer, kinds, device)
     else:
-        checkpoint, ignored = _new(recipe, tokenizer, kinds, device), ()
+        device = "cpu"
+        if known is None:
+            checkpoint, ignored = _continued(recipe.model, tokenizer, kinds)
+        else:
+            checkpoint = _shaped(known)
     config, model = checkpoint.config, checkpoint.model
     _check_lengths(recipe, config)
     if "following_lm" in recipe.objectives and not config.causal:
-        raise BertsmithError(
-            f"{recipe.model.start} reads the text on both sides of a token: following_lm needs a"
-            " model that was trained from left to right"
-            if recipe.model.start
-            else NOT_CAUSAL
-        )
+        start, needed = recipe.model.start, "a model that was trained from left to right"
+        both = f"{start} reads the text on both sides of a token: following_lm needs {needed}"
+        raise BertsmithError(both if start else NOT_CAUSAL)
     deviation, seed = config.initial_deviation, recipe.train.seed
     extra = tuple(kind for kind in kinds if kind not in model.heads)
     for objective in objectives:
@@ -95,11 +95,10 @@ def built(
             with torch.device(device):
                 head = build_head(config, model.encoder, objective.head(config))
             model.heads[kind] = head
-            own = {f"heads.{kind}.{name}" for name, _ in head.named_parameters()}
-            tied = {"heads.masked_lm.output.weight"}
             if device != "meta":
+                own = {f"heads.{kind}.{name}" for name, _ in head.named_parameters()}
                 random = torch.Generator(device).manual_seed(seed + 1)
-                initialise(model, deviation, random, only=own - tied)
+                initialise(model, deviation, random, only=own - {"heads.masked_lm.output.weight"})
     trained: list[Objective] = []
     generator = None
     teacher = _teacher(recipe, tokenizer, config)
@@ -115,16 +114,8 @@ def built(
                 if device != "meta":
                     initialise(small, deviation, torch.Generator(device).manual_seed(seed + 2))
                 generator = _stored_generator(checkpoint, shape, small)
-            trained.append(
-                ReplacedTokens(
-                    model,
-                    small,
-                    part.sharing,
-                    part.fills,
-                    frozen=bool(part.model),
-                    temperature=part.temperature,
-                )
-            )
+            options: Any = {"frozen": bool(part.model), "temperature": part.temperature}
+            trained.append(ReplacedTokens(model, small, part.sharing, part.fills, **options))
         elif issubclass(objective, DistillationObjective):
             trained.append(objective(teacher))
         elif objective is Contrastive:
@@ -142,8 +133,9 @@ def built(
 
 def described(checkpoint: Checkpoint) -> Known:
     """All of a checkpoint but its values, as JSON."""
-    ways = {kind: checkpoint.family.heads.index(way) for kind, way in checkpoint.entries.items()}
-    return {"settings": checkpoint.settings, "heads": ways, "notes": checkpoint.notes}
+    known = checkpoint.family.heads
+    heads = {kind: known.index(entry) for kind, entry in checkpoint.entries.items()}
+    return {"settings": checkpoint.settings, "heads": heads, "notes": checkpoint.notes}
 
 
 def _shaped(known: Known) -> Checkpoint:
@@ -156,12 +148,12 @@ def _shaped(known: Known) -> Checkpoint:
     return Checkpoint(model, family, settings, entries, notes=known["notes"])
 
 
-def hollow(made: Built) -> Built:
+def hollow(original: Built) -> Built:
     """A copy whose parameters take no memory, to be filled with the trained values."""
-    shared: list[Any] = [made.checkpoint.family]
-    for one in made.learner.objectives:  # frozen models are not copied
-        shared += [*one.outside, getattr(one, "teacher", None)]
-    return deepcopy(made, {id(one): one for one in shared} | emptied(made.learner))
+    shared: list[Any] = [original.checkpoint.family]
+    for objective in original.learner.objectives:  # frozen models are not copied
+        shared += [*objective.outside, getattr(objective, "teacher", None)]
+    return deepcopy(original, {id(part): part for part in shared} | emptied(original.learner))
 
 
 def _teacher(recipe: Recipe, tokenizer: Tokenizer, student: Config) -> Teacher | None:
@@ -179,16 +171,11 @@ def _teacher(recipe: Recipe, tokenizer: Tokenizer, student: Config) -> Teacher |
         )
     checkpoint = _trained("teacher", name, recipe, tokenizer)
     heads = check_teacher(checkpoint.config, student, learned, part.layer, part.relation_heads)
-    return Teacher(
-        checkpoint.model,
-        temperature=part.temperature,
-        layer=part.layer,
-        relation_heads=heads,
-    )
+    options: Any = {"temperature": part.temperature, "layer": part.layer, "relation_heads": heads}
+    return Teacher(checkpoint.model, **options)
 
 
 def _frozen_generator(recipe: Recipe, tokenizer: Tokenizer) -> Model:
-    """The trained model that fills masks."""
     name = recipe.model.start if recipe.generator.model == "start" else recipe.generator.model
     if not name:
         raise BertsmithError(
@@ -226,10 +213,8 @@ def _demand_same_vocabulary(name: str, whose: str, directory: Path, tokenizer: T
 def _objectives(recipe: Recipe) -> list[Any]:
     for name in recipe.objectives:
         if name not in OBJECTIVES and name != "generator":
-            known = ", ".join(OBJECTIVES)
-            raise BertsmithError(
-                f"unknown objective {name!r}{nearest(name, OBJECTIVES)} (known: {known})"
-            )
+            near, known = nearest(name, OBJECTIVES), ", ".join(OBJECTIVES)
+            raise BertsmithError(f"unknown objective {name!r}{near} (known: {known})")
     if recipe.generator.fills < 1 and not {"masked_lm", "replaced"} <= set(recipe.objectives):
         raise BertsmithError(
             "generator.fills below 1 leaves tokens for masked_lm to guess: it needs the objectives"
@@ -245,7 +230,6 @@ def _objectives(recipe: Recipe) -> list[Any]:
 
 
 def _new(recipe: Recipe, tokenizer: Tokenizer, kinds: tuple[str, ...], device: str) -> Checkpoint:
-    """New weights of a published size."""
     part = recipe.model
     if not part.size:
         needed = part.keep or recipe.generator.model == "start"
@@ -266,23 +250,18 @@ def _new(recipe: Recipe, tokenizer: Tokenizer, kinds: tuple[str, ...], device: s
             f" {tokenizer.size:,} tokens"
         )
     family = family_of(settings)
-    _check_spelling(part, keys_read(family, settings) | usual)
+    _check_spelling(part, family, settings, usual)
     held = {entry.kind for entry in family.heads}
     heads = [kind for kind in kinds if kind in held]
     return create(settings, heads=heads, seed=recipe.train.seed, device=device)
 
 
-class ReadSettings(dict[str, Any]):
+class ReadSettings(UserDict[str, Any]):
     """Settings that remember which keys were asked for."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        super().__init__(settings)
         self.known: set[str] = set()
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """As of any dict."""
-        self.known.add(key)
-        return super().get(key, default)
+        super().__init__(settings)
 
     def __getitem__(self, key: str) -> Any:
         self.known.add(key)
@@ -293,17 +272,15 @@ class ReadSettings(dict[str, Any]):
         return super().__contains__(key)
 
 
-def keys_read(family: Family, settings: Mapping[str, Any]) -> set[str]:
-    """The keys of config.json that an encoder and its heads depend on."""
+def _check_spelling(
+    part: ModelPart, family: Family, settings: Mapping[str, Any], usual: set[str]
+) -> None:
+    """Refuse settings that are not read but are nearly spelled like one that is."""
     asked = ReadSettings(settings)
     config = family.config(asked)
     for entry in family.heads:
         entry.config(config, asked)
-    return asked.known | family.keys.keys()
-
-
-def _check_spelling(part: ModelPart, known: set[str]) -> None:
-    """Refuse settings that are not read but are nearly spelled like one that is."""
+    known = asked.known | family.keys.keys() | usual
     for key in part.settings:
         near = [] if key in known else get_close_matches(key, sorted(known), n=1, cutoff=SPELLED)
         if near:
@@ -319,9 +296,8 @@ def _continued(
     stored = read(directory)
     demand_float(stored.settings, part.start)
     held = {entry.kind for entry in stored.family.heads}
-    wanted = [kind for kind in kinds if kind in held]
-    new = [kind for kind in wanted if kind not in stored.entries]
-    old = [kind for kind in wanted if kind in stored.entries]
+    new = [kind for kind in kinds if kind in held and kind not in stored.entries]
+    old = [kind for kind in kinds if kind in held and kind in stored.entries]
     dropout = {key: v for key, v in part.settings.items() if key in dropout_keys(stored.family)}
     checkpoint = read(directory, heads=old, new=new, settings=dropout or None)
     if part.keep:
@@ -353,19 +329,18 @@ def _ignored(part: ModelPart, stored: Checkpoint) -> tuple[str, ...]:
 
 
 def _check_lengths(recipe: Recipe, config: Config) -> None:
-    longest = recipe.longest
-    if longest <= config.max_length:
-        return
+    longest, most, start = recipe.longest, config.max_length, recipe.model.start
     key = "the length of its stages" if recipe.stages else "data.length"
-    if recipe.model.start:
+    if longest > most and start:
         raise BertsmithError(
-            f"{recipe.model.start} reads at most {config.max_length} tokens, and the recipe makes"
-            f" sequences of {longest}: lower {key}"
+            f"{start} reads at most {most} tokens, and the recipe makes sequences of {longest}:"
+            f" lower {key}"
         )
-    raise BertsmithError(
-        f"sequences of {longest} tokens, but the model reads {config.max_length}: lower {key},"
-        " or raise model.settings.max_position_embeddings"
-    )
+    if longest > most:
+        raise BertsmithError(
+            f"sequences of {longest} tokens, but the model reads {most}: lower {key}, or raise"
+            " model.settings.max_position_embeddings"
+        )
 
 
 def _stored_generator(checkpoint: Checkpoint, config: Config, model: Model) -> Checkpoint | None:
@@ -378,11 +353,11 @@ def _stored_generator(checkpoint: Checkpoint, config: Config, model: Model) -> C
         if field in by_field:
             settings[by_field[field]] = getattr(config, field)
     try:
-        said = configure(family, settings, {"masked_lm": entry})
+        stored = configure(family, settings, {"masked_lm": entry})
     except BertsmithError:
         return None
-    same = replace(said, heads={}, layers=1) == replace(config, heads={}, layers=1)
-    same &= len(said.plan) == len(config.plan) and said.heads == config.heads
+    same = replace(stored, heads={}, layers=1) == replace(config, heads={}, layers=1)
+    same &= len(stored.plan) == len(config.plan) and stored.heads == config.heads
     return Checkpoint(model, family, settings, {"masked_lm": entry}) if same else None
 
 
@@ -408,17 +383,10 @@ def examples_of(
     part, weights = recipe.masking, None
     if part.smoothing and corpus.split == "train" and not evenly:
         weights = np.maximum(token_counts(corpus), 1.0) ** -part.smoothing
-    masking = Masking(
-        corpus.tokenizer,
-        rate=part.rate,
-        mask=1.0 if "replaced" in recipe.objectives else part.mask,
-        random=0.0 if "replaced" in recipe.objectives else part.random,
-        unit=part.unit,
-        span=part.span,
-        longest_span=part.longest_span,
-        weights=weights,
-        seed=recipe.train.seed,
-    )
+    options = part.model_dump(exclude={"smoothing"})
+    if "replaced" in recipe.objectives:
+        options |= {"mask": 1.0, "random": 0.0}
+    masking = Masking(corpus.tokenizer, **options, weights=weights, seed=recipe.train.seed)
     source, fills = source_of(recipe, corpus, length), recipe.generator.fills
     return Examples(source, masking if masks else None, segments, fills)
 

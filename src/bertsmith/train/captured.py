@@ -11,21 +11,30 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
+from bertsmith.examples import Example
+from bertsmith.train.compiling import reads_boundaries
+from bertsmith.train.distributed import Ranks
 from bertsmith.train.guard import ENOUGH, FAULTS, REMEMBERED
 from bertsmith.train.optimizer import CompositeOptimizer
-from bertsmith.train.step import KeyBiases
+from bertsmith.train.precision import supported
+from bertsmith.train.recipe import Recipe
+from bertsmith.train.step import KeyBiases, StepResult
 
 GRAPHS = 96  # captured shapes; steps of other shapes run as usual
 ALIGNED = 16  # alignment of tensors in a buffer, in bytes
+ROWS = 1024  # masked tokens are padded to a multiple of this: fewer shapes to capture
+IGNORED = -100  # the target of rows without a loss
 Spec = tuple[tuple[torch.dtype, tuple[int, ...]], ...]
 Build = Callable[[list[Tensor]], tuple[Any, ...]]
 
@@ -39,15 +48,6 @@ class Inputs(NamedTuple):
     tensors: list[Tensor]
     build: Build
     key: Hashable = None
-
-
-class StepRow(NamedTuple):
-    """The result of one step."""
-
-    loss: float
-    gradient_norm: float  # before clipping
-    fault: str  # why the step was skipped; empty if it was not
-    sums: dict[str, tuple[float, float]]  # the pairs that the module reports
 
 
 @dataclass
@@ -128,7 +128,7 @@ class CapturedStep:
         self.graphs = 0
         self.pool: Any = None
 
-    def __call__(self, passes: Sequence[Inputs], fraction: float, seed: int) -> list[StepRow]:
+    def __call__(self, passes: Sequence[Inputs], fraction: float, seed: int) -> list[StepResult]:
         """Run a step at a fraction of the peak learning rate; returns available earlier results.
 
         All random numbers depend on `seed` alone.
@@ -144,7 +144,7 @@ class CapturedStep:
         self.steps += 1
         return self._results() if self.steps % self.read == 0 else []
 
-    def finish(self) -> list[StepRow]:
+    def finish(self) -> list[StepResult]:
         """Wait for all steps; returns the remaining results."""
         return self._results() + self._results()
 
@@ -213,9 +213,9 @@ class CapturedStep:
 
     # ------------------------------------------------------------------ results, late
 
-    def _results(self) -> list[StepRow]:
+    def _results(self) -> list[StepResult]:
         """Return the rows requested last time, and request those of the steps since then."""
-        results: list[StepRow] = []
+        results: list[StepResult] = []
         if self.pending is not None:
             rows, event = self.pending
             if event is not None:
@@ -233,10 +233,10 @@ class CapturedStep:
             self.known = self.steps
         return results
 
-    def _result(self, row: list[float]) -> StepRow:
+    def _result(self, row: list[float]) -> StepResult:
         norm, fault, loss, *sums = row
         pairs = {name: (sums[2 * n], sums[2 * n + 1]) for n, name in enumerate(self.names)}
-        return StepRow(loss, norm, FAULTS[int(fault)], pairs)
+        return StepResult(loss, norm, pairs, FAULTS[int(fault)])
 
 
 @contextmanager
@@ -269,3 +269,61 @@ def unpack(buffer: Tensor, spec: Spec) -> list[Tensor]:
         tensors.append(buffer[begin : begin + size].view(dtype).view(shape))
         begin += -(-size // ALIGNED) * ALIGNED
     return tensors
+
+
+def can_replay(recipe: Recipe, learner: Any, ranks: Ranks) -> bool:
+    """Return whether the steps of this run can be captured and replayed on one GPU."""
+    train = recipe.train
+    return (
+        ranks.device.type == "cuda"
+        and ranks.count == 1
+        and train.compile
+        and train.graphs
+        and supported(train.precision, ranks.device) in ("bfloat16", "fp8")
+        and train.optimizer in ("adamw", "muon")
+        and not train.ema
+        and not train.checkpointing
+        and train.micro_tokens >= max(tokens for _, tokens, _ in recipe.lengths())
+        and all(objective.capturable for objective in learner.objectives)
+        and reads_boundaries(learner)
+    )
+
+
+def inputs_of(example: Example, counts: Mapping[str, float]) -> Inputs:
+    """Return an example as tensors, padded to a few sizes."""
+    batch, layout = example.batch, example.batch.layout
+    rows, targets, filled = _padded(example)
+    names = tuple(counts)
+    numbers = torch.tensor([float(counts[name]) for name in names])
+    total = torch.tensor(example.tokens)
+    tensors = [batch.ids, batch.segments, layout.ends, layout.positions]
+    tensors += [rows, targets, numbers, total]
+    tensors += [] if example.judged is None else [example.judged]
+
+    def build(tensors: list[Tensor]) -> tuple[Any, ...]:
+        ids, segments, ends, positions, rows, targets, numbers, total, *judged = tensors
+        on_device = replace(layout, boundaries=ends, ends=ends, positions=positions)
+        padded = replace(
+            example,
+            batch=Batch(ids, segments, on_device),
+            rows=rows,
+            targets=targets,
+            tokens=total,  # type: ignore[arg-type]  # known on the device: it differs by step
+            filled=filled,
+            judged=judged[0] if judged else None,
+        )
+        return padded, dict(zip(names, numbers.unbind(), strict=True))
+
+    return Inputs(tensors, build, (layout.most, layout.full, names, filled))
+
+
+def _padded(example: Example) -> tuple[Tensor, Tensor, int | None]:
+    """Pad masked tokens to a few sizes: those that a generator fills, and the others."""
+    cuts = [0, *([] if example.filled is None else [example.filled]), len(example.rows)]
+    rows, targets = [], []
+    for first, last in pairwise(cuts):
+        spare = -(-max(1, last - first) // ROWS) * ROWS - (last - first)
+        rows += [example.rows[first:last], torch.zeros(spare, dtype=torch.int64)]
+        targets += [example.targets[first:last], torch.full((spare,), IGNORED)]
+    filled = None if example.filled is None else len(rows[0]) + len(rows[1])
+    return torch.cat(rows), torch.cat(targets), filled

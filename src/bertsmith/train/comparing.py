@@ -42,16 +42,19 @@ class Comparing:
         module: nn.Module,
         objective: Contrastive,
         ranks: Ranks,
-        examples: Sequence[Example],
-        active: Sequence[bool],
+        examples: Sequence[tuple[Example, bool]],
     ) -> None:
-        """Micro-batches that are not active have no text of this rank: they are left out."""
-        self.objective, self.ranks, self.active = objective, ranks, active
+        """`examples` are those of the micro-batches, and whether they are active.
+
+        Inactive ones have no text of this rank: they are left out.
+        """
+        self.objective, self.ranks = objective, ranks
+        self.active = [active for _, active in examples]
         self.random: list[RandomStates] = []
         self.losses: list[ContrastiveLoss] = []
         if len(examples) > 1:
             texts = []
-            for example in examples:
+            for example, _ in examples:
                 self.random.append(random_states(ranks.device))
                 with torch.no_grad():
                     texts.append(module(example, None))
@@ -95,5 +98,5 @@ class Comparing:
             return texts, 0
         own = [float(len(texts.vectors) * (other == rank)) for other in range(count)]
         sizes = tuple(int(size) for size in self.ranks.sum(own))
-        every = TextVectors(*(GatherRows.apply(one, sizes, rank) for one in texts))  # type: ignore[no-untyped-call]
-        return every, sum(sizes[:rank])
+        gathered = TextVectors(*(GatherRows.apply(column, sizes, rank) for column in texts))  # type: ignore[no-untyped-call]
+        return gathered, sum(sizes[:rank])

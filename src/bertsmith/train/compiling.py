@@ -9,13 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.errors import BertsmithError
-from bertsmith.kernels import (
-    fits_entropy,
-    is_ampere,
-    is_hopper,
-    runs_relative,
-    summed_entropy,
-)
+from bertsmith.kernels import fits_entropy, is_ampere, is_hopper, runs_relative, summed_entropy
 from bertsmith.kernels.float8 import ALIGNED
 from bertsmith.model import Encoder
 from bertsmith.model.attention import (
@@ -27,6 +21,7 @@ from bertsmith.model.attention import (
 from bertsmith.model.block import PostNormBlock, PreNormBlock
 from bertsmith.model.embedding import Embedding
 from bertsmith.objectives import Objective
+from bertsmith.train.activations import blocks_of
 
 Score = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 PLAIN = (Attention, RotaryAttention)
@@ -79,9 +74,8 @@ def compile_rows(
 
 def _demand_aligned(module: nn.Module) -> None:
     """Refuse blocks that FP8 cannot multiply, since the pass over graphs would leave them out."""
-    blocks = (one for part in module.modules() if isinstance(part, Encoder) for one in part.blocks)
-    layers = (part for block in blocks for part in block.modules() if isinstance(part, nn.Linear))
-    for layer in layers:
+    parts = (part for block in blocks_of(module) for part in block.modules())
+    for layer in (part for part in parts if isinstance(part, nn.Linear)):
         if layer.in_features % ALIGNED or layer.out_features % ALIGNED:
             sizes = f"{layer.in_features} x {layer.out_features}"
             raise BertsmithError(

@@ -41,21 +41,18 @@ def stored_recipe(recipe: Recipe, folder: RunFolder) -> Recipe:
     # Device and threads may change when a run is resumed, and its data may be elsewhere.
     free = {"device": recipe.train.device, "threads": recipe.train.threads}
     places = {key: getattr(recipe.data, key) for key in ("corpus", "corpora")}
-    return begun.model_copy(
-        update={
-            "train": begun.train.model_copy(update=free),
-            "data": begun.data.model_copy(update=places if any(places.values()) else {}),
-        }
-    )
+    train = begun.train.model_copy(update=free)
+    data = begun.data.model_copy(update=places if any(places.values()) else {})
+    return begun.model_copy(update={"train": train, "data": data})
 
 
-def differing(given: Recipe, begun: Recipe) -> list[str]:
+def differing(recipe: Recipe, begun: Recipe) -> list[str]:
     """Return the keys in which a recipe differs from that of the run."""
-    if not given.data.corpus and not given.data.corpora:  # use the corpus of the run
+    if not recipe.data.corpus and not recipe.data.corpora:  # use the corpus of the run
         places = {key: getattr(begun.data, key) for key in ("corpus", "corpora")}
-        given = given.model_copy(update={"data": given.data.model_copy(update=places)})
-    pairs = differences(*(one.model_dump(exclude={"about"}) for one in (begun, given)))
-    return [f"{key} is {own!r}, not {new!r}" for key, own, new in pairs]
+        recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update=places)})
+    before, now = (values.model_dump(exclude={"about"}) for values in (begun, recipe))
+    return [f"{key} is {old!r}, not {new!r}" for key, old, new in differences(before, now)]
 
 
 class Branch(NamedTuple):
@@ -135,8 +132,7 @@ def _demand_constant(before: Recipe, branch: Branch) -> None:
 
 def _fixed(recipe: Recipe) -> dict[str, Any]:
     """The settings that a branch cannot change."""
-    train = recipe.model_dump(include={"train": SAME_TRAIN})["train"]
-    train |= {"ema above 0": recipe.train.ema > 0}
+    train = recipe.train.model_dump(include=SAME_TRAIN) | {"ema above 0": recipe.train.ema > 0}
     fixed = recipe.model_dump(include=SAME)
     return fixed | {"train": train, "objectives": sorted(recipe.objectives)}
 

@@ -81,8 +81,7 @@ class Ranks:
             return [*row.tolist(), *more]
         row = torch.cat([row, torch.tensor(more, dtype=row.dtype, device=row.device)])
         dist.all_reduce(row)
-        sums: list[float] = row.tolist()
-        return sums
+        return list(row.tolist())
 
     def sum(self, numbers: Sequence[float]) -> list[float]:
         """Sums of plain numbers over all ranks."""
@@ -95,11 +94,10 @@ class Ranks:
 
     def broadcast(self, value: Any) -> Any:
         """The first rank's value."""
-        if self.count == 1:
-            return value
-        box = [value]
-        dist.broadcast_object_list(box, src=0, device=self.device)
-        return box[0]
+        values = [value]
+        if self.count > 1:
+            dist.broadcast_object_list(values, src=0, device=self.device)
+        return values[0]
 
     def collect(self, value: Any) -> list[Any]:
         """A list with the value of every rank; that of rank 0 comes first."""
@@ -213,7 +211,7 @@ def is_sharded(tensor: Any) -> bool:
 
 def shards_of(parameters: Iterable[Any]) -> int:
     """Into how many shards tensors are divided; 1 if they are not."""
-    meshes = (one.device_mesh for one in parameters if is_sharded(one))
+    meshes = (parameter.device_mesh for parameter in parameters if is_sharded(parameter))
     return max((mesh.size(mesh.ndim - 1) for mesh in meshes), default=1)
 
 
@@ -232,7 +230,6 @@ def assign(tensor: Tensor, value: Tensor) -> None:
 
 def reshard(module: nn.Module) -> None:
     """Free gathered copies of parameters that were changed in place (FSDP)."""
-    for part in module.modules():
-        drop: Any = getattr(part, "reshard", None)
-        if drop is not None:
-            drop()
+    sharded: Any = (part for part in module.modules() if hasattr(part, "reshard"))
+    for part in sharded:
+        part.reshard()

@@ -11,11 +11,7 @@ import torch
 from torch import nn
 
 from bertsmith.model import Encoder
-from bertsmith.model.attention import (
-    Attention,
-    DisentangledAttention,
-    SharedDisentangledAttention,
-)
+from bertsmith.model.attention import Attention, DisentangledAttention, SharedDisentangledAttention
 from bertsmith.model.block import ConvolutionBlock
 from bertsmith.model.heads import EnhancedMaskHead, Head
 from bertsmith.model.position import RelativeSignal
@@ -38,13 +34,14 @@ def training_flops(
     tokens = length * sequences
     total, done = 0.0, set[str]()
     for objective in learner.objectives:
-        for one in objective.passes(learner.model, tokens, sequences, masked * tokens):
-            if one.reads not in done:
-                total += encoder_flops(one.model.encoder, length, sequences)
-                done.add(one.reads)
-            if one.head:
-                head = one.model.heads[one.head]
-                total += head_flops(head, one.rows, one.model.encoder, length, sequences)
+        for model, head, rows, reads in objective.passes(
+            learner.model, tokens, sequences, masked * tokens
+        ):
+            if reads not in done:
+                total += encoder_flops(model.encoder, length, sequences)
+                done.add(reads)
+            if head:
+                total += head_flops(model.heads[head], rows, model.encoder, length, sequences)
     return 3 * total / tokens
 
 
@@ -54,8 +51,7 @@ def encoder_flops(encoder: Encoder, length: int, sequences: int = 1) -> float:
     Attention counts the keys that are visible to a query: the sequence, or its window.
     """
     tokens = length * sequences
-    total = float(tokens * sum(map(_linear, encoder.embedding.modules())))
-    distances = sum(one.table.num_embeddings for one in _signals(encoder))
+    total, distances = float(tokens * _linear(encoder.embedding)), _distances(encoder)
     for number, _ in encoder.plan:
         total += _block(encoder.blocks[number], length, sequences, distances)
     return total
@@ -66,12 +62,10 @@ def head_flops(
 ) -> float:
     """Floating-point operations of a head on so many rows of a forward pass."""
     assert isinstance(head, Head)
-    total = rows * sum(map(_linear, (*head.transform.modules(), head.output)))
+    total = rows * (_linear(head.transform) + _linear(head.output))
     if isinstance(head, EnhancedMaskHead):  # runs the last block twice more, with new queries
-        distances = sum(one.table.num_embeddings for one in _signals(encoder))
-        attention = _attention(head.block[0])
-        again = length * sequences * _linear(attention.qkv)
-        total += 2 * (_block(head.block[0], length, sequences, distances) + again)
+        again = length * sequences * _linear(_attention(head.block[0]).qkv)
+        total += 2 * (_block(head.block[0], length, sequences, _distances(encoder)) + again)
     return total
 
 
@@ -79,16 +73,18 @@ def _block(block: nn.Module, length: int, sequences: int, distances: int) -> flo
     """A block's forward pass; `distances` are the rows of the relative-distance table."""
     tokens, attention = length * sequences, _attention(block)
     inner = attention.output.in_features
-    total = tokens * sum(_linear(part) for part in _token_maps(block))
+    within: Any = block.block if isinstance(block, ConvolutionBlock) else block
+    linear = (attention.qkv, attention.output, within.feedforward.up, within.feedforward.down)
+    total = tokens * sum(map(_linear, linear))
     total += 4 * tokens * inner * visible_keys(length, attention.scores.window)
     if isinstance(block, ConvolutionBlock):
         row = block.convolution
-        # Zeros between neighbours, of as many sequences as batches share (`Layout.ends`).
+        # Zero padding between sequences, whose number `Layout.ends` rounds up.
         gaps = ((1 << (sequences - 1).bit_length()) - 1) * (row.kernel_size[0] // 2)
         total += 2 * (tokens + gaps) * row.weight.numel()
     terms = 0
     if isinstance(attention, DisentangledAttention):
-        maps = [one for one in (attention.position_key, attention.position_query) if one]
+        maps = [part for part in (attention.position_key, attention.position_query) if part]
         terms, total = len(maps), total + distances * sum(map(_linear, maps))
     elif isinstance(attention, SharedDisentangledAttention):
         terms = attention.keys + attention.queries
@@ -105,23 +101,19 @@ def visible_keys(length: int, window: int | None) -> float:
 
 
 def _linear(module: nn.Module) -> int:
-    """Operations of a linear map on one row; 0 for other modules."""
-    return 2 * module.weight.numel() if isinstance(module, nn.Linear) else 0
-
-
-def _token_maps(block: nn.Module) -> list[nn.Module]:
-    """The linear maps of a block that every token passes."""
-    inner: Any = block.block if isinstance(block, ConvolutionBlock) else block
-    attention, feedforward = inner.attention, inner.feedforward
-    return [attention.qkv, attention.output, feedforward.up, feedforward.down]
+    """Operations of the linear maps of a module on one row."""
+    maps = [part for part in module.modules() if isinstance(part, nn.Linear)]
+    return sum(2 * part.weight.numel() for part in maps)
 
 
 def _attention(block: nn.Module) -> Any:
     return next(part for part in block.modules() if isinstance(part, Attention))
 
 
-def _signals(encoder: Encoder) -> list[Any]:
-    return [one for one in encoder.signals if isinstance(one, RelativeSignal)]
+def _distances(encoder: Encoder) -> int:
+    """The rows of the relative-distance tables."""
+    signals = (part for part in encoder.signals if isinstance(part, RelativeSignal))
+    return sum(signal.table.num_embeddings for signal in signals)
 
 
 def parameters_of(module: nn.Module) -> int:
@@ -138,31 +130,25 @@ def training_memory(
     sharded over (FSDP).
     """
     size = 2 if half else 4
-    kept = sum(
-        size * (12 * width + 3 * inner)
-        for encoder in module.modules()
-        if isinstance(encoder, Encoder)
-        for width, inner in _widths(encoder)
-    )
+    kept = sum(size * (12 * width + 3 * inner) for width, inner in _widths(module))
     rows = max(p.shape[0] for p in module.parameters() if p.ndim > 1)
     states = 16 * parameters_of(module) / shards
     return int(states + micro_tokens * kept + masked * micro_tokens * rows * (4 + 2 * size))
 
 
-def inference_memory(module: nn.Module, *, tokens: int, half: bool = False) -> int:
-    """Return the bytes of weights and of the largest activations of one layer."""
-    size = 2 if half else 4
-    encoders = (part for part in module.modules() if isinstance(part, Encoder))
-    widest = max((6 * w + inner for one in encoders for w, inner in _widths(one)), default=0)
-    return int(size * (parameters_of(module) + tokens * widest))
+def inference_memory(module: nn.Module, *, tokens: int) -> int:
+    """Return the bytes of weights and of the largest activations of one layer, in float32."""
+    widest = max((6 * width + inner for width, inner in _widths(module)), default=0)
+    return int(4 * (parameters_of(module) + tokens * widest))
 
 
-def _widths(encoder: Encoder) -> Iterator[tuple[int, int]]:
-    """Return the width and the largest number of matrix rows of each layer."""
-    for number, _ in encoder.plan:
-        block = encoder.blocks[number]
-        inner = max(p.shape[0] for p in block.parameters() if p.ndim > 1)
-        yield _attention(block).output.out_features, inner
+def _widths(module: nn.Module) -> Iterator[tuple[int, int]]:
+    """The width and the largest number of matrix rows of each layer of all encoders."""
+    for encoder in (part for part in module.modules() if isinstance(part, Encoder)):
+        for number, _ in encoder.plan:
+            block = encoder.blocks[number]
+            inner = max(p.shape[0] for p in block.parameters() if p.ndim > 1)
+            yield _attention(block).output.out_features, inner
 
 
 @cache

@@ -107,10 +107,8 @@ class RunFolder(WorkFolder):
         notes = {"damaged lines of the logs that were dropped": damaged}
         for name, known in progress.record.items():
             if self.writes and self.sums[name] != known:
-                messages.append(
-                    f"{self.path / name}: lines up to step {step} are damaged or missing; the run"
-                    " continues without them"
-                )
+                lost = f"lines up to step {step} are damaged or missing"
+                messages.append(f"{self.path / name}: {lost}; the run continues without them")
                 notes[f"logs that were damaged or cut when the run resumed: {name}"] = 1
         return notes, messages
 
@@ -128,8 +126,9 @@ class RunFolder(WorkFolder):
                 damaged += number < len(lines)  # the last line may be incomplete after a kill
             elif line.endswith(b"\n") and row["step"] <= last:
                 kept.append(line)
-        write_bytes(path, b"".join(kept))
-        self.sums[name] = zlib.crc32(b"".join(kept))
+        content = b"".join(kept)
+        write_bytes(path, content)
+        self.sums[name] = zlib.crc32(content)
         return damaged
 
     def log(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:

@@ -24,8 +24,8 @@ LARGEST_SCALE, GROWTH = 2.0**24, 2000  # of a loss, and good steps before its sc
 class LossScale:
     """A factor of the loss that keeps the gradients of float16 above its smallest numbers.
 
-    It is halved when they overflow and doubled after many good steps. Powers of 2 round nothing.
-    Every rank decides by the sums over all ranks. Its fields are part of checkpoints.
+    It is halved when they overflow and doubled after many good steps: powers of 2 do not round.
+    All ranks see the same sums, so they agree. Its fields are part of checkpoints.
     """
 
     value: float = 2.0**16
@@ -51,7 +51,14 @@ class Guard:
 
     def check(self, norm: float, loss: float) -> str:
         """Return the reason to skip a step; empty if its gradients can be used."""
-        return self.take(norm, self._fault(norm, loss))
+        fault = ""
+        if not math.isfinite(loss):
+            fault = FAULTS[1]
+        elif not math.isfinite(norm):
+            fault = FAULTS[2]
+        elif len(self.recent) >= ENOUGH and norm > self.spike * median(self.recent):
+            fault = f"the gradients' norm was over {self.spike:g} times the usual"
+        return self.take(norm, fault)
 
     def take(self, norm: float, fault: str) -> str:
         """Record a step whose fault is already known."""
@@ -59,12 +66,3 @@ class Guard:
         if not fault:
             self.recent = [*self.recent, norm][-REMEMBERED:]
         return fault
-
-    def _fault(self, norm: float, loss: float) -> str:
-        if not math.isfinite(loss):
-            return FAULTS[1]
-        if not math.isfinite(norm):
-            return FAULTS[2]
-        if len(self.recent) >= ENOUGH and norm > self.spike * median(self.recent):
-            return f"the gradients' norm was over {self.spike:g} times the usual"
-        return ""

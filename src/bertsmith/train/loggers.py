@@ -7,6 +7,7 @@ gets the numbers of every step and evaluation, and is closed. Only the first ran
 from __future__ import annotations
 
 import math
+import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -40,8 +41,8 @@ class LoggedRun:
 
     def stored(self, logger: str) -> str | None:
         """The id of the run in a logger, if an earlier process started it."""
-        found = (read_table(self.folder / "loggers.json") or {}).get(logger)
-        return found if isinstance(found, str) else None
+        name = (read_table(self.folder / "loggers.json") or {}).get(logger)
+        return name if isinstance(name, str) else None
 
     def store(self, logger: str, name: str) -> None:
         """Store it: a resumed run goes on under the same id."""
@@ -73,7 +74,7 @@ class TensorBoard:
     """TensorBoard's event files. Steps that are run again replace those shown before."""
 
     def __init__(self, run: LoggedRun) -> None:
-        self.run, self.last = run, math.inf
+        self.about, self.last = run, math.inf
         self.writer: Any = None
 
     def start(self, step: int) -> None:
@@ -86,7 +87,7 @@ class TensorBoard:
         first = step + evaluated  # the evaluation of a step follows the step, which stays
         if first <= self.last:  # the first row of a run, also after a resume or a rollback
             self.close(True)
-            folder = str(self.run.folder / "tensorboard")
+            folder = str(self.about.folder / "tensorboard")
             self.writer = SummaryWriter(folder, purge_step=first)
         self.last = step
         for name, value in numbers.items():
@@ -107,8 +108,6 @@ class WeightsAndBiases:
 
     def start(self, step: int) -> None:
         """Create the run, or go on with it."""
-        import os
-
         import wandb
 
         known = self.about.stored("wandb") if step else None
@@ -139,17 +138,16 @@ class WeightsAndBiases:
 class MLflow:
     """A run of MLflow in the store that MLFLOW_TRACKING_URI names."""
 
+    client: Any = None
+    id = ""
+    broken = False  # whether numbers were lost
+
     def __init__(self, run: LoggedRun) -> None:
-        self.about, self.id = run, ""
-        self.client: Any = None
+        self.about, self.written = run, time.monotonic()
         self.waiting: list[Any] = []
-        self.broken = False  # were numbers lost?
-        self.written = time.monotonic()
 
     def start(self, step: int) -> None:
         """Create the run, or go on with it."""
-        import os
-
         import mlflow
         from mlflow.entities import Param
         from mlflow.exceptions import MlflowException
@@ -160,14 +158,13 @@ class MLflow:
             place = mlflow.get_tracking_uri()
             message = f"MLflow cannot open {place}: {STORES} (MLflow: {one_line(error)})"
             raise BertsmithError(message) from error
-        known = self.about.stored("mlflow") if step else None
-        if known is not None:
+        if (known := self.about.stored("mlflow") if step else None) is not None:
             client.update_run(known, status="RUNNING")
             self.client, self.id = client, known
             return
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-        found = client.get_experiment_by_name(name)
-        place = client.create_experiment(name) if found is None else found.experiment_id
+        experiment = client.get_experiment_by_name(name)
+        place = experiment.experiment_id if experiment else client.create_experiment(name)
         self.id = client.create_run(place, run_name=self.about.name).info.run_id
         self.client = client
         self.about.store("mlflow", self.id)
@@ -209,11 +206,7 @@ def allowed(name: str) -> str:
     return re.sub(r"[^\w\-.: ]", "_", name.replace("/", "."))
 
 
-LOGGERS: dict[str, Any] = {
-    "tensorboard": TensorBoard,
-    "wandb": WeightsAndBiases,
-    "mlflow": MLflow,
-}
+LOGGERS: dict[str, Any] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases, "mlflow": MLflow}
 LoggerNames = Sequence[str | Callable[[LoggedRun], Logger]]
 
 
@@ -224,8 +217,8 @@ def check_loggers(chosen: LoggerNames) -> None:
             continue
         if name not in LOGGERS:
             raise BertsmithError(f"unknown logger {name!r:.60}{nearest(name, LOGGERS)}")
-        found = find_spec(name)
-        if found is None or found.origin is None:  # a folder of this name is no package
+        spec = find_spec(name)
+        if spec is None or spec.origin is None:  # a folder of this name is no package
             raise BertsmithError(f'{name} is missing: pip install "bertsmith[{name}]"')
 
 
@@ -238,7 +231,7 @@ class Loggers:
         run: LoggedRun = NONE,
         say: Callable[[str], None] = lambda message: None,
     ) -> None:
-        kinds = [LOGGERS[one] if isinstance(one, str) else one for one in chosen]
+        kinds = [LOGGERS[name] if isinstance(name, str) else name for name in chosen]
         self.loggers: list[Logger] = [kind(run) for kind in kinds]
         self.say, self.started, self.finished = say, False, False
 

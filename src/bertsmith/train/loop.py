@@ -26,17 +26,15 @@ from bertsmith.examples.draw import bits
 from bertsmith.examples.loader import BatchRequest, LoadedStep, quick_switches
 from bertsmith.files import finite
 from bertsmith.ledger import Ledger
-from bertsmith.train.captured import CapturedStep, Inputs, StepRow
+from bertsmith.train.captured import CapturedStep, Inputs
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.guard import FAULTS, PATIENCE, ROLLBACKS, Guard, LossScale
 from bertsmith.train.loggers import Loggers
-from bertsmith.train.optimizer import CompositeOptimizer
+from bertsmith.train.optimizer import CompositeOptimizer, rate_at
 from bertsmith.train.precision import supported
 from bertsmith.train.recipe import TrainPart
-from bertsmith.train.saving import BackgroundWriter
-from bertsmith.train.schedule import rate_at
-from bertsmith.train.state import Checkpoints, RunProgress, Saved, TensorState
-from bertsmith.train.step import MicroBatch, StepNote, StepResult, TrainingStep
+from bertsmith.train.state import BackgroundWriter, Checkpoints, RunProgress, Saved, TensorState
+from bertsmith.train.step import MicroBatch, StepResult, TrainingStep
 from bertsmith.train.stopping import Stop, StopSignal
 from bertsmith.train.weights import Averages, Best, Take
 
@@ -112,15 +110,34 @@ class Keeping(NamedTuple):
     spare: float = 0.0  # least time since the last one, in multiples of the time it took to write
 
 
-DEFAULT = Keeping()
-
-
 class Replay(NamedTuple):
     """How steps are captured as CUDA graphs and replayed."""
 
     inputs: Callable[[Any, Mapping[str, float]], Inputs]  # (batch, counts) → tensors
     read: int = 8  # steps between two reads of results
     advice: str = ""  # what to do if a step cannot be captured
+
+
+class StepNote(NamedTuple):
+    """What is known of a step before its result."""
+
+    counts: Mapping[str, float]  # predictions of each loss term
+    row: dict[str, Any]
+    timing: dict[str, Any]
+    useful: float
+
+    def with_result(self, result: StepResult) -> dict[str, Any]:
+        """The values of the step, for the log."""
+        row: dict[str, Any] = {"step": self.timing["step"]}
+        for name, (first, second) in result.sums.items():
+            if name in self.counts:  # a loss and its correct predictions
+                row[name] = first / max(self.counts[name], 1)
+                row[f"{name}_accuracy"] = second / max(self.counts[name], 1)
+            else:  # a ratio: the denominator and the numerator
+                row[name] = second / max(first, 1)
+        row |= {"loss": result.loss, "gradient_norm": result.gradient_norm, **self.row}
+        row |= {"skipped": result.skipped} if result.skipped else {}
+        return row | ({"loss_scale": result.scale} if result.scale else {})
 
 
 class Trainer:
@@ -140,7 +157,7 @@ class Trainer:
         place: str,
         checkpoints: Checkpoints | None = None,
         film: Checkpoints | None = None,
-        keeping: Keeping = DEFAULT,
+        keeping: Keeping | None = None,
         scoring: Scoring | None = None,
         replay: Replay | None = None,
         workers: int = 2,
@@ -156,7 +173,12 @@ class Trainer:
         learner as it computes: wrapped for precision and ranks.
         """
         self.learner, self.module, self.optimizer = learner, module, optimizer
-        self.train, self.keeping, self.ranks, self.record = train, keeping, ranks, record
+        self.train, self.keeping, self.ranks, self.record = (
+            train,
+            keeping or Keeping(),
+            ranks,
+            record,
+        )
         self.request, self.watch, self.workers, self.place = request, watch, workers, place
         self.scoring, self.checkpoints, self.rate = scoring, checkpoints, rate
         self.film, self.loggers = film, loggers or Loggers()
@@ -204,7 +226,7 @@ class Trainer:
 
     def run(self) -> bool:
         """Train to the end of the budget; False if a signal stopped it before."""
-        if self.progress.closed and self._over():
+        if self.progress.closed and self.over():
             return True
         with self.writer:
             return self._run()
@@ -218,27 +240,24 @@ class Trainer:
                 self.save()
         with self.stopped.listening(), quick_switches():
             try:
-                while self._between_steps() and not self._over():
+                while self._between_steps() and not self.over():
                     if not self._steps():
                         break
             except Stop:  # inside a step, which is lost; other ranks may be at any point
                 self.ranks.abandoned = True
-                self._save_alone()
+                if self.ranks.first and self.checkpoints is not None:
+                    self.writer.save_alone(self.progress.step, self._numbers())
                 return False
-        self.progress.closed = self._over() and not self._evaluation_due()
+        self.progress.closed = self.over() and not self._evaluation_due()
         self.loggers.finished = self.progress.closed
         if not self.progress.closed or self._may_save():
             self.save()
         self.writer.settle()
         return self.progress.closed
 
-    def _over(self) -> bool:
-        train, progress = self.train, self.progress
-        if progress.ended:
-            return True
-        if train.steps:
-            return progress.step >= train.steps
-        return progress.elapsed >= 60 * train.minutes
+    def over(self) -> bool:
+        """Whether the budget is spent, or evaluations say that the run should end."""
+        return self.progress.ended or self.done() >= 1
 
     def done(self) -> float:
         """The share of the budget that is spent."""
@@ -248,27 +267,27 @@ class Trainer:
 
     def _steps(self) -> bool:
         """Run steps until the end or a rollback; False to stop now."""
-        train, progress = self.train, self.progress
+        steps, progress, ranks = self.train.steps, self.progress, self.ranks
         loader = Loader(
-            lambda step: None if train.steps and step >= train.steps else self.request(step),
+            lambda step: None if steps and step >= steps else self.request(step),
             step=progress.step,
             position=progress.position,
-            rank=self.ranks.rank,
-            ranks=self.ranks.count,
+            rank=ranks.rank,
+            ranks=ranks.count,
             workers=self.workers,
-            pin=self.ranks.device.type == "cuda" and self.captured is None,
+            pin=ranks.device.type == "cuda" and self.captured is None,
         )
         try:
             self.clock = time.monotonic()
             loaded = loader.next()
             own = self._counts(loaded)
-            counts = dict(zip(own, self.ranks.sum(list(own.values())), strict=True))
+            counts = dict(zip(own, ranks.sum(list(own.values())), strict=True))
             while loaded is not None:
                 following, counts, stop = self._step(loader, loaded, counts)
                 if self.guard.skipped >= PATIENCE:
                     self._roll_back()
                     return True
-                if self._over():
+                if self.over():
                     return True
                 if stop or not self._between_steps():
                     return False
@@ -315,38 +334,26 @@ class Trainer:
 
         if self.captured is not None and self.replay is not None and loaded.examples:
             passes = [self.replay.inputs(example, counts) for example in loaded.examples]
-            rows = self.captured(passes, fraction, seed)
+            results = self.captured(passes, fraction, seed)
             tokens, stop, elapsed, late, *next_counts = extras()
             self.pending.append(self._advance(loaded, counts, fraction, tokens, elapsed))
-            self._log_late(rows)
+            self._log_late(results)
         else:
             self._log_late()
-            result = self._plain_step(loaded, counts, fraction, seed, extras)
+            if loaded.examples:
+                self.optimizer.set_rate(fraction)
+                torch.manual_seed(seed)
+                pairs = zip(loaded.examples, loaded.active, strict=True)
+                batches = [MicroBatch((e.to(ranks.device), counts), active) for e, active in pairs]
+                result = self.step(batches, extras)
+            else:  # a step of no weight
+                result = StepResult(0.0, 0.0, {}, "", ranks.sum(extras()))
             tokens, stop, elapsed, late, *next_counts = result.extras
             self._log(self._advance(loaded, counts, fraction, tokens, elapsed), result)
             if loaded.examples and not result.skipped:
                 self.averages.update()
         self.save_now = bool(late)
         return following, dict(zip(counts, next_counts, strict=True)), bool(stop)
-
-    def _plain_step(
-        self,
-        loaded: LoadedStep,
-        counts: dict[str, float],
-        fraction: float,
-        seed: int,
-        extras: Callable[[], list[float]],
-    ) -> StepResult:
-        """A step whose result is known at once; nothing is learned from a step of no weight."""
-        if not loaded.examples:
-            return StepResult(0.0, 0.0, {}, self.ranks.sum(extras()), "")
-        self.optimizer.set_rate(fraction)
-        torch.manual_seed(seed)
-        pairs = zip(loaded.examples, loaded.active, strict=True)
-        device = self.ranks.device
-        return self.step(
-            [MicroBatch((e.to(device), counts), active) for e, active in pairs], extras
-        )
 
     def _advance(
         self,
@@ -364,13 +371,13 @@ class Trainer:
         if plan.corpora:
             pairs = zip_longest(progress.corpora, plan.corpora, fillvalue=0)
             progress.corpora = [before + new for before, new in pairs]
-        sizes = (progress.step, plan.end, int(tokens), progress.tokens)
         rate = self.train.learning_rate * fraction
-        return StepNote(counts, rate, *sizes, elapsed, seconds, plan.useful)
+        row = {"learning_rate": rate, "samples": plan.end, "tokens": progress.tokens}
+        timing = {"step": progress.step, "seconds": round(seconds, 4), "tokens": int(tokens)}
+        return StepNote(counts, row, timing | {"elapsed": round(elapsed, 3)}, plan.useful)
 
     def _log(self, note: StepNote, result: StepResult) -> None:
-        """Log a step."""
-        row, timing = note.rows(result)
+        row, timing = note.with_result(result), note.timing
         if result.skipped:
             self.ledger.note(f"steps skipped because {result.skipped}")
         self.progress.scores |= {key: row[key] for key in (*result.sums, "loss")}
@@ -378,12 +385,11 @@ class Trainer:
         self.loggers.log(row, timing)
         self.watch.step(row, timing | {"useful": note.useful, "ranks": self.ranks.count})
 
-    def _log_late(self, rows: list[StepRow] | None = None) -> None:
+    def _log_late(self, results: list[StepResult] | None = None) -> None:
         """Log replayed steps whose results are known now; without any, wait for all."""
         if self.captured is not None:
-            for row in self.captured.finish() if rows is None else rows:
-                self.guard.take(row.gradient_norm, row.fault)
-                result = StepResult(row.loss, row.gradient_norm, row.sums, [], row.fault)
+            for result in self.captured.finish() if results is None else results:
+                self.guard.take(result.gradient_norm, result.skipped)
                 self._log(self.pending.popleft(), result)
 
     def _fraction(self) -> float:
@@ -416,7 +422,7 @@ class Trainer:
                 return False
         if save and not self.guard.skipped and self._may_save():
             self.save()
-        if self.film is not None and (step & (step - 1) == 0 or self._over()):
+        if self.film is not None and (step & (step - 1) == 0 or self.over()):
             self._add_to_film(self.film)
         if row is not None:
             self.watch.step(row, {})
@@ -432,16 +438,16 @@ class Trainer:
             return scoring.first
         every, evaluated = scoring.every, max(self.progress.evaluated, 0)
         passed = bool(every) and step // every * every > evaluated
-        return self._over() or (passed and not self.guard.skipped)
+        return self.over() or (passed and not self.guard.skipped)
 
     def _evaluate(self) -> Scores | None:
         """Score the model; None if a signal interrupted it (it is then still due)."""
         assert self.scoring is not None
         step = self.progress.step
-        with self.averages.swapped_in(self.module), self.scoring.shown() as named:
+        with self.averages.swapped_in(self.module), self.scoring.shown() as shown:
             scores = self._scores(self.scoring)
             if scores is not None and (value := self.scoring.value(scores)) is not None:
-                self.best.consider(value, step, named or self.named)
+                self.best.consider(value, step, shown or self.named)
         if scores is None:
             return None
         self.progress.evaluated = step
@@ -494,11 +500,6 @@ class Trainer:
         numbers = {"step": progress.step, "tokens": progress.tokens}
         self.ranks.run_on_first(lambda: film.save(progress.step, {"model": tensors}, numbers))
 
-    def _save_alone(self) -> None:
-        """Write a checkpoint on the first rank only, since others may wait for a lost step."""
-        if self.ranks.first and self.checkpoints is not None:
-            self.writer.save_alone(self.progress.step, self._numbers())
-
     def _numbers(self) -> dict[str, Any]:
         """All of a checkpoint but its tensors, as JSON; the ledger is stored beside it, too."""
         progress = self.progress
@@ -539,12 +540,11 @@ class Trainer:
             return None
 
         def find() -> tuple[int | None, list[str]]:
-            found, faults = checkpoints.newest()
-            if found is None and faults:
-                raise BertsmithError(
-                    f"{self.place}: no intact checkpoint to continue from ({faults[0]})"
-                )
-            return (None if found is None else found.numbers["step"]), faults
+            saved, faults = checkpoints.newest()
+            if saved is None and faults:
+                why = f"no intact checkpoint to continue from ({faults[0]})"
+                raise BertsmithError(f"{self.place}: {why}")
+            return (None if saved is None else saved.numbers["step"]), faults
 
         step, faults = self.ranks.run_on_first(find)
         for line in faults:
@@ -558,9 +558,8 @@ class Trainer:
             self.state.load(saved)
             self.record.restore(self.progress.record)
         except (LookupError, RuntimeError, TypeError) as error:
-            raise BertsmithError(
-                f"{self.place}: its checkpoint does not fit this run ({error})"
-            ) from error
+            why = f"its checkpoint does not fit this run ({error})"
+            raise BertsmithError(f"{self.place}: {why}") from error
         self.ledger.counts |= Counter(self.progress.counts)  # the larger of both
         self.guard.recent, self.guard.skipped = list(self.progress.recent), self.progress.skipped
         if self.scale is not None and self.progress.loss_scale:

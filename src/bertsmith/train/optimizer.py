@@ -1,7 +1,7 @@
-"""Optimizers: AdamW from torch; LAMB, StableAdamW and a batched Muon. All support sharding.
+"""Optimizers: AdamW from torch; LAMB, StableAdamW, a batched Muon; and learning-rate schedules.
 
-A parameter is a plain tensor, or a DTensor of which this process holds a shard (FSDP2).
-Element-wise operations use the local shard; functions that need the full tensor gather it.
+All support sharding. A parameter is a plain tensor, or a DTensor of which this process holds a
+shard (FSDP2). Element-wise operations use the local shard; others gather the full tensor.
 """
 
 from __future__ import annotations
@@ -147,18 +147,18 @@ class Muon(torch.optim.Muon):
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     by_shape.setdefault(parameter.shape, []).append((parameter, group))
+                    if not self.state[parameter]:
+                        self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         for (rows, columns), pairs in by_shape.items():
             parameters = [parameter for parameter, _ in pairs]
-            for parameter in parameters:
-                if not self.state[parameter]:
-                    self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
             scale = max(1.0, rows / columns) ** 0.5
+            groups = [group for _, group in pairs]
             if self.found_inf is not None:
-                self._update_on_device(parameters, [group for _, group in pairs], scale)
+                self._update_on_device(parameters, groups, scale)
                 continue
-            rates = [group["lr"] for _, group in pairs]
-            kept = [1 - group["lr"] * group["weight_decay"] for _, group in pairs]
-            updates = list(self._updates(parameters, pairs[0][1]).unbind())
+            rates = [group["lr"] for group in groups]
+            kept = [1 - group["lr"] * group["weight_decay"] for group in groups]
+            updates = list(self._updates(parameters, groups[0]).unbind())
             weights = [local_shard(parameter) for parameter in parameters]
             torch._foreach_mul_(weights, kept)
             torch._foreach_mul_(updates, [rate * scale for rate in rates])
@@ -237,8 +237,7 @@ def newton_schulz_by_gram(matrices: Tensor, coefficients: Coefficients, count: i
 
 def adam_updates(first: list[Tensor], second: list[Tensor], eps: float) -> list[Tensor]:
     """Adam's updates before the learning rate: first moments over the roots of the second."""
-    roots = torch._foreach_sqrt(second)
-    torch._foreach_add_(roots, eps)
+    roots = torch._foreach_add(torch._foreach_sqrt(second), eps)
     return list(torch._foreach_div(first, list(roots)))
 
 
@@ -305,13 +304,13 @@ class CompositeOptimizer:
 
     def __init__(self, optimizers: Iterable[Optimizer]) -> None:
         self.optimizers = list(optimizers)
-        self.peaks = [[group["lr"] for group in one.param_groups] for one in self.optimizers]
+        self.groups = [group for part in self.optimizers for group in part.param_groups]
+        self.peaks = [group["lr"] for group in self.groups]
 
     def set_rate(self, fraction: float) -> None:
         """Set every group's learning rate to a fraction of its peak."""
-        for one, peaks in zip(self.optimizers, self.peaks, strict=True):
-            for group, peak in zip(one.param_groups, peaks, strict=True):
-                group["lr"] = peak * fraction
+        for group, peak in zip(self.groups, self.peaks, strict=True):
+            group["lr"] = peak * fraction
 
     def move_to(self, device: torch.device) -> Tensor:
         """Keep learning rates, and the flag that skips a step, on a device.
@@ -319,15 +318,14 @@ class CompositeOptimizer:
         Returns `found_inf`: where it is 1, `step` changes nothing. For fused AdamW and Muon.
         """
         self.found_inf = torch.zeros((), device=device)
-        self.device_peaks = torch.tensor([p for peaks in self.peaks for p in peaks], device=device)
+        self.device_peaks = torch.tensor(self.peaks, device=device)
         self.device_rates = torch.zeros_like(self.device_peaks)
-        rates = iter(self.device_rates.unbind())
-        for one in self.optimizers:
-            one.found_inf = self.found_inf  # type: ignore[attr-defined]
-            for group in one.param_groups:
-                group["lr"] = next(rates)
-                if "capturable" in group:
-                    group["capturable"] = device.type == "cuda"
+        for optimizer in self.optimizers:
+            optimizer.found_inf = self.found_inf  # type: ignore[attr-defined]
+        for group, rate in zip(self.groups, self.device_rates.unbind(), strict=True):
+            group["lr"] = rate
+            if "capturable" in group:
+                group["capturable"] = device.type == "cuda"
         return self.found_inf
 
     def set_device_rate(self, fraction: Tensor) -> None:
@@ -336,20 +334,20 @@ class CompositeOptimizer:
 
     def step(self) -> None:
         """Update all parameters once."""
-        for one in self.optimizers:
-            one.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
 
     def clear(self) -> None:
         """Free the gradients."""
-        for one in self.optimizers:
-            one.zero_grad(set_to_none=True)
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
 
     def states(self) -> Iterable[tuple[nn.Parameter, dict[str, Any]]]:
         """Yield each parameter with its optimizer state."""
-        for one in self.optimizers:
-            for group in one.param_groups:
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
                 for parameter in group["params"]:
-                    yield parameter, one.state[parameter]
+                    yield parameter, optimizer.state[parameter]
 
 
 def layered(module: nn.Module, layer_decay: float = 1.0) -> Iterator[tuple[GroupKey, nn.Parameter]]:
@@ -411,15 +409,8 @@ def optimizer_for(module: nn.Module, train: Any, half: bool | None = None) -> Co
     optimizers: list[Optimizer] = []
     if inner:
         half = train.precision != "float32" if half is None else half
-        optimizers.append(
-            Muon(
-                inner,
-                momentum=0.95,
-                nesterov=True,
-                adjust_lr_fn="original",
-                compute_dtype=torch.bfloat16 if half and has_matrix_units() else None,
-            )
-        )
+        dtype = torch.bfloat16 if half and has_matrix_units() else None
+        optimizers.append(Muon(inner, momentum=0.95, compute_dtype=dtype))
     if rest:
         how = {"lr": train.learning_rate, "betas": train.betas, "eps": train.epsilon}
         kind = OPTIMIZERS[train.optimizer]
@@ -452,10 +443,28 @@ def minimise(value: Callable[[], Tensor], parameters: Sequence[Tensor], steps: i
 
     def evaluated() -> Tensor:
         loss = value()
-        for parameter, gradient in zip(
-            parameters, torch.autograd.grad(loss, parameters), strict=True
-        ):
+        gradients = torch.autograd.grad(loss, parameters)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         return loss
 
     search.step(evaluated)
+
+
+def rate_at(name: str, done: float, warmup: float, decay: float) -> float:
+    """The learning rate, as a fraction of its peak, at a fraction of the run.
+
+    `warmup` and `decay` are fractions of the run. After warm-up the rate falls to 0 ("linear",
+    "cosine"), stays ("constant"), or stays and then falls by a square root ("stable": WSD).
+    """
+    done = min(max(done, 0.0), 1.0)
+    if done < warmup:
+        return done / warmup
+    rate = 1.0
+    if name == "linear":
+        rate = (1 - done) / (1 - warmup)
+    elif name == "cosine":
+        rate = (1 + math.cos(math.pi * (done - warmup) / (1 - warmup))) / 2
+    elif name == "stable" and done > 1 - decay:
+        rate = 1 - math.sqrt((done - (1 - decay)) / decay)
+    return max(0.0, min(1.0, rate))

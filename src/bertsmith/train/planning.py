@@ -1,15 +1,16 @@
-"""`plan`: time, memory and operations of a run, before it starts."""
+"""`plan`: time, memory, operations and useful work of a run, before it starts."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import median
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from bertsmith.batch import Batch, Layout
@@ -17,20 +18,112 @@ from bertsmith.checkpoint import locate
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
 from bertsmith.examples.division import divide
-from bertsmith.examples.mixture import mean_length
+from bertsmith.examples.draw import Numbers
+from bertsmith.examples.sources import mean_length
+from bertsmith.kernels.float8 import ALIGNED
 from bertsmith.model import Encoder
 from bertsmith.tokenizer import Tokenizer
 from bertsmith.train.building import built, corpus_folders, examples_of, open_corpus, source_of
-from bertsmith.train.busy import demand_busy, fill_of, full
-from bertsmith.train.captured import CapturedStep
+from bertsmith.train.captured import CapturedStep, can_replay, inputs_of
 from bertsmith.train.compiling import compile_rows
 from bertsmith.train.distributed import Ranks, device_named
 from bertsmith.train.flops import now, parameters_of, training_flops, training_memory
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision, supported
-from bertsmith.train.recipe import Recipe
-from bertsmith.train.replayed import can_replay, inputs_of
+from bertsmith.train.recipe import MOST_TOKENS, Recipe, change_name
 from bertsmith.train.step import MicroBatch, TrainingStep
+
+LEAST = 0.95  # share of the tokens that ranks compute which must be tokens of samples
+FILL = 64  # micro-batches are padded to a multiple of so many tokens: fewer shapes to compile
+SHORT = 0.1  # share of sequences that are not full, if no corpus is available
+DRAWS = 2  # steps that are checked
+TRIES = 16  # step sizes that are tried before the advice is to use fewer devices
+Draw = Callable[[int, int], Iterable[Numbers]]  # (length, tokens in a step) → lengths of some steps
+
+
+def fill_of(recipe: Recipe, length: int, tokens: int, ranks: int) -> int:
+    """Return the multiple of tokens to which micro-batches are padded.
+
+    A compiled graph fits one shape, the largest that a micro-batch of the step can have. Else the
+    padding is at most 1/64 of a micro-batch.
+    """
+    count = ranks * max(1, -(-tokens // (ranks * recipe.train.micro_tokens)))
+    if not recipe.train.compile:
+        return int(min(FILL, 2 ** max(0, (tokens // (count * FILL)).bit_length() - 1)))
+    if count > 1:
+        even = -(-(tokens // length) // count) * length
+        # Sequences of several lengths divide less evenly than full ones.
+        spare = 0 if recipe.data.format == "joined" else length // 2
+        tokens = max(even, -(-tokens // count)) + spare
+    return tokens + (-tokens % ALIGNED if recipe.train.precision == "fp8" else 0)
+
+
+def full(length: int, tokens: int) -> list[Numbers]:
+    """A step of full sequences."""
+    return [np.full(max(1, tokens // length), length)]
+
+
+def mixed(length: int, tokens: int) -> list[Numbers]:
+    """Some steps in which every tenth sequence is of any length."""
+    random, steps = np.random.default_rng(0), []
+    for _ in range(DRAWS):
+        count = 2 * tokens // length + 32
+        lengths = random.integers(8, length, count, endpoint=True)
+        lengths[random.random(count) >= SHORT] = length
+        steps.append(lengths[: max(1, int(np.searchsorted(lengths.cumsum(), tokens, "right")))])
+    return steps
+
+
+def demand_busy(recipe: Recipe, ranks: int, draw: Draw | None = None) -> None:
+    """Raise an error, with the settings to change, if the steps cannot keep all ranks busy.
+
+    `draw` returns sequence lengths of some steps of the corpus; by default they are assumed.
+    """
+    if ranks == 1:
+        return
+    draws = [draw] if draw else [full] if recipe.data.format == "joined" else [full, mixed]
+
+    def share(length: int, tokens: int, ranks: int) -> float:
+        """The share of the ranks' tokens that belong to samples, in steps of this size."""
+        sizes = {"micro_tokens": recipe.train.micro_tokens, "ranks": ranks}
+        sizes["fill"] = fill_of(recipe, length, tokens, ranks)
+        steps = [[divide(lengths, **sizes) for lengths in draw(length, tokens)] for draw in draws]
+        return min(float(np.mean([division.useful for division in some])) for some in steps)
+
+    sizes = _sizes(recipe)
+    shares = {key: min(share(n, tokens, ranks) for n in ns) for key, (tokens, ns) in sizes.items()}
+    if min(shares.values()) >= LEAST:
+        return
+    changes = []
+    for key, (tokens, lengths) in sizes.items():
+        if shares[key] < LEAST:
+            even = ranks * max(lengths)
+            first = -(-tokens // even) * even
+            batches = range(first, min(first + TRIES * even, MOST_TOKENS), even)
+            enough = (b for b in batches if all(share(n, b, ranks) >= LEAST for n in lengths))
+            changes.append((key, next(enough, 0)))
+    larger = " ".join(change_name(f"{key}={batch}") for key, batch in changes)
+    pairs = [(length, tokens) for tokens, lengths in sizes.values() for length in lengths]
+    fewer = (2**n for n in reversed(range(ranks.bit_length())) if 2**n < ranks)
+    busy = (count for count in fewer if all(share(*pair, count) >= LEAST for pair in pairs))
+    raise BertsmithError(
+        f"{ranks:,} devices would wait for one another: at most {min(shares.values()):.0%} of their"
+        f" work would be useful, and {LEAST:.0%} is required; use"
+        f" {f'{larger}, or' if all(batch for _, batch in changes) else 'only'}"
+        f" {next(busy, 1):,} of the devices"
+    )
+
+
+def _sizes(recipe: Recipe) -> dict[str, tuple[int, list[int]]]:
+    """The settings that determine the size of a step: tokens and sequence lengths."""
+    train, sizes = recipe.train, dict[str, tuple[int, list[int]]]()
+    for number, (length, tokens, _) in enumerate(recipe.lengths()):
+        own = recipe.stages and recipe.stages[number].batch_tokens
+        key = f"stages.{number}.batch_tokens" if own else "train.batch_tokens"
+        sizes.setdefault(key, (tokens, []))[1].append(length)
+    if train.ramp_from and train.ramp_steps:
+        sizes["train.ramp_from"] = (train.ramp_from, [recipe.lengths()[0][0]])
+    return sizes
 
 
 @dataclass(frozen=True)
@@ -57,6 +150,7 @@ DEVICES = {
     "v100": Device(125e12, 32e9, 0.9e12, 150e9, 1.5e9),
 }
 OTHER = Device(math.inf, math.inf, 50e9, 8e9, 1.25e9)  # a computer with 10 Gbit/s Ethernet
+BERT_SIZE = 30522  # tokens
 NODE = 8  # devices
 SHARE = 0.35  # fraction of the peak that training reaches, if not measured
 # Minimum seconds of a pass per layer: Python launches some hundred
@@ -64,7 +158,7 @@ SHARE = 0.35  # fraction of the peak that training reaches, if not measured
 LEAST_EAGER, LEAST_COMPILED = 2.5e-3, 0.25e-3
 OVERLAP = 0.5  # of communication that happens during the backward pass, unless it is one graph
 LATENCY = 20e-6  # seconds; of a collective, times log2 of the devices
-MOST_TOKENS = {"cpu": 16384, "cuda": 131072}  # of a pass that is measured
+MEASURED_TOKENS = {"cpu": 16384, "cuda": 131072}  # of a pass that is measured
 MEASURED = 8  # steps to measure, if the GPU replays them
 UPDATE_BYTES = 40  # bytes per parameter: read and write weight, gradient, two moments; the norm
 
@@ -95,9 +189,8 @@ def plan(
     is given; without any of them it is BERT's. With no device, or "cpu" or "cuda", a few steps
     are measured here; for a name such as "h200" the time is estimated from its specification.
 
-    A step takes as long as its slowest rank's passes, the all-reduce of gradients (a ring; within
-    a node of eight by its links, across nodes by the network) as far as the backward pass does
-    not hide it, and the optimizer.
+    A step takes as long as the passes of its slowest rank, the part of the all-reduce that the
+    backward pass does not hide, and the optimizer.
     """
     if count < 1:
         raise BertsmithError("a run needs at least one device")
@@ -108,22 +201,25 @@ def plan(
         raise BertsmithError("no GPU found: name one to estimate for, such as h200")
     demand_busy(recipe, count)
     tokenizer = _tokenizer(recipe, tokenizer_size)
-    made = built(recipe, tokenizer, device="cpu" if here else "meta")
-    module = made.learner
+    setup = built(recipe, tokenizer, device="cpu" if here else "meta")
+    module = setup.learner
     parameters = parameters_of(module)
+    train, masked, stages = recipe.train, recipe.masking.rate, recipe.lengths()
     memory = training_memory(
         module,
-        micro_tokens=recipe.train.micro_tokens,
-        masked=recipe.masking.rate,
-        half=recipe.train.precision != "float32",
+        micro_tokens=train.micro_tokens,
+        masked=masked,
+        half=train.precision != "float32",
         shards=_shards(recipe, count),
     )
-    stages = recipe.lengths()
-    cost = [_flops(recipe, module, length) for length, _, _ in stages]
+    cost = [
+        training_flops(module, length, tokens=train.micro_tokens, masked=masked)
+        for length, _, _ in stages
+    ]
     if here:
         example = None
         if tokenizer_size is None and corpus_folders(recipe) and device_named(device).type == "cpu":
-            example = _sample(recipe, made.checkpoint.config.segments)
+            example = _sample(recipe, setup.checkpoint.config.segments)
         speed = _measured(recipe, module, device, tokenizer.size, count, example)
         kind = _named(device)
     else:
@@ -135,22 +231,20 @@ def plan(
         for number in range(len(stages))
     ]
     steps = _steps(recipe, [each.total for each in times])
-    tokens = sum(each * batch for each, (_, batch, _) in zip(steps, stages, strict=True))
-    seconds = _sum(steps, (each.total for each in times))
-    train = recipe.train
+    batches = [tokens for _, tokens, _ in stages]
+    tokens = int(np.dot(steps, batches))
+    useful, seconds, waiting = np.dot(steps, np.array(times)).tolist()
     return {
         "parameters": parameters,
         "vocabulary": tokenizer.size,
         "steps": sum(steps),
         "tokens": tokens,
-        "operations": _sum(steps, (c * b for c, (_, b, _) in zip(cost, stages, strict=True))),
+        "operations": float(np.dot(steps, np.multiply(cost, batches))),
         "tokens_per_second": tokens / seconds if seconds else 0.0,
         "measured": here,
         "devices": count,
-        "devices_useful": _sum(steps, (t.useful for t in times)) / seconds if seconds else 0.0,
-        "communication_share": (
-            _sum(steps, (t.communication for t in times)) / seconds if seconds else 0.0
-        ),
+        "devices_useful": useful / seconds if seconds else 0.0,
+        "communication_share": waiting / seconds if seconds else 0.0,
         "seconds_per_step": seconds / max(sum(steps), 1),
         "hours": train.minutes / 60 if train.minutes else seconds / 3600,
         "memory_bytes": memory,
@@ -172,16 +266,6 @@ def _corpora(recipe: Recipe, tokens: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _flops(recipe: Recipe, module: Any, length: int, tokens: int = 0) -> float:
-    """Operations for one token of training by a recipe."""
-    tokens, masked = tokens or recipe.train.micro_tokens, recipe.masking.rate
-    return training_flops(module, length, tokens=tokens, masked=masked)
-
-
-def _sum(steps: list[int], amounts: Iterable[float]) -> float:
-    return sum(count * amount for count, amount in zip(steps, amounts, strict=True))
-
-
 def _step_time(
     recipe: Recipe,
     stage: int,
@@ -197,15 +281,13 @@ def _step_time(
     (lengths,) = full(length, tokens)
     micro_tokens = recipe.train.micro_tokens
     division = divide(lengths, ranks=ranks, micro_tokens=micro_tokens, fill=fill)
-    work = [
-        [-(-int(lengths[part].sum()) // fill) * fill for part in parts]
-        for parts in division.micro_batches
+    padded = [
+        [-(-int(lengths[batch].sum()) // fill) * fill for batch in batches]
+        for batches in division.micro_batches
     ]
-    passes = [[max(n * cost / speed.operations, speed.least) for n in parts] for parts in work]
-    compute = max(map(sum, passes))
-    sharded = _shards(recipe, ranks)
-    waiting = _communication(recipe, parameters, len(work[0]), device, ranks)
-    total = compute + waiting + speed.update / sharded
+    compute = max(sum(max(n * cost / speed.operations, speed.least) for n in own) for own in padded)
+    waiting = _communication(recipe, parameters, len(padded[0]), device, ranks)
+    total = compute + waiting + speed.update / _shards(recipe, ranks)
     return StepTime(tokens * cost / speed.operations / ranks, total, waiting)
 
 
@@ -243,11 +325,6 @@ def _steps(recipe: Recipe, seconds: list[float]) -> list[int]:
     return counts
 
 
-def _sized(size: int) -> Any:
-    """The part of a tokenizer that determines a model's shape."""
-    return SimpleNamespace(size=size, pad_id=None, cls_id=None, sep_id=None)
-
-
 def _tokenizer(recipe: Recipe, size: int | None) -> Any:
     """Return the tokenizer of the corpus or of the continued model, else one of this size."""
     if size is not None:
@@ -255,14 +332,15 @@ def _tokenizer(recipe: Recipe, size: int | None) -> Any:
             raise BertsmithError("a continued model keeps its own vocabulary: do not set another")
         if size < 1:
             raise BertsmithError(f"a vocabulary needs at least one token, not {size}")
-        return _sized(size)
-    if corpus_folders(recipe):
+    elif corpus_folders(recipe):
         return open_corpus(recipe).tokenizer
-    return Tokenizer.load(locate(recipe.model.start)) if recipe.model.start else _sized(30522)
+    elif recipe.model.start:
+        return Tokenizer.load(locate(recipe.model.start))
+    # The part of a tokenizer that determines a model's shape.
+    return SimpleNamespace(size=size or BERT_SIZE, pad_id=None, cls_id=None, sep_id=None)
 
 
 def _least(recipe: Recipe, module: torch.nn.Module) -> float:
-    """Return the minimum seconds of a pass on a GPU."""
     layers = sum(len(part.plan) for part in module.modules() if isinstance(part, Encoder))
     return layers * (LEAST_COMPILED if recipe.train.compile else LEAST_EAGER)
 
@@ -283,11 +361,11 @@ def _measured(
     on_gpu = chosen.type == "cuda"
     length = recipe.lengths()[0][0]
     if example is None:
-        sequences = max(1, min(recipe.train.micro_tokens, MOST_TOKENS[chosen.type]) // length)
+        sequences = max(1, min(recipe.train.micro_tokens, MEASURED_TOKENS[chosen.type]) // length)
         example = random_example(sequences, length, recipe, vocabulary)
     tokens = example.tokens
     module.to(chosen).train()
-    cost = _flops(recipe, module, length, tokens) * tokens
+    cost = training_flops(module, length, tokens=tokens, masked=recipe.masking.rate) * tokens
     if count == 1 and can_replay(recipe, module, Ranks.alone(chosen)):
         seconds = _replayed(recipe, module, example, chosen)  # the optimizer included
         used = torch.cuda.max_memory_allocated() if on_gpu else None
@@ -304,10 +382,9 @@ def _measured(
         clip=recipe.train.clip,
         compiled=recipe.train.compile and on_gpu,
     )
-    passes, updates = [], []
+    passes, updates, inputs = [], [], (example, module.counts(example))
     for _ in range(6):
         began = time.perf_counter()
-        inputs = (example, module.counts(example))
         (between,) = step([MicroBatch(inputs)], lambda: [now(chosen)]).extras
         passes.append(between - began)
         updates.append(now(chosen) - between)
@@ -319,9 +396,9 @@ def _measured(
 def _sample(recipe: Recipe, segments: int) -> Example:
     """A first micro-batch of the corpus: its short sequences cost a CPU more for each token."""
     length = recipe.lengths()[0][0]
-    tokens = max(length, min(recipe.train.micro_tokens, MOST_TOKENS["cpu"]))
-    samples = examples_of(recipe, open_corpus(recipe), length, segments)
-    return samples.make(samples.plan(0, tokens=tokens, micro_tokens=tokens).samples)
+    tokens = max(length, min(recipe.train.micro_tokens, MEASURED_TOKENS["cpu"]))
+    examples = examples_of(recipe, open_corpus(recipe), length, segments)
+    return examples.make(examples.plan(0, tokens=tokens, micro_tokens=tokens).samples)
 
 
 def _replayed(recipe: Recipe, module: Any, example: Example, device: torch.device) -> float:
@@ -345,17 +422,16 @@ def _replayed(recipe: Recipe, module: Any, example: Example, device: torch.devic
 def random_example(sequences: int, length: int, recipe: Recipe, vocabulary: int) -> Example:
     """Return full sequences of random tokens, masked at the recipe's rate."""
     random = torch.Generator().manual_seed(0)
-    pairs = recipe.data.format == "crops"  # two sequences each, and both in one batch
-    sequences += sequences % 2 if pairs else 0
+    crops = recipe.data.format == "crops"  # two sequences each, and both in one batch
+    sequences += sequences % 2 if crops else 0
     total = sequences * length
     ids = torch.randint(0, vocabulary, (total,), generator=random)
-    layout = Layout.of([length] * sequences, most=length)
+    batch = Batch(ids, torch.zeros_like(ids), Layout.of([length] * sequences, most=length))
     rows = torch.randperm(total, generator=random)[: max(1, int(recipe.masking.rate * total))]
     rows = rows.sort().values
-    labels = torch.randint(0, 2, (sequences,), generator=random)
-    numbers = torch.arange(sequences)
-    return Example(
-        Batch(ids, torch.zeros_like(ids), layout),
-        *(rows, ids[rows], numbers // 2 if pairs else labels, sequences, total),
-        pairs=torch.stack([numbers // 2, numbers], 1) if pairs else None,
-    ).partly_filled(recipe.generator.fills)
+    labels, pairs = torch.randint(0, 2, (sequences,), generator=random), None
+    if crops:
+        numbers = torch.arange(sequences)
+        labels, pairs = numbers // 2, torch.stack([numbers // 2, numbers], 1)
+    example = Example(batch, rows, ids[rows], labels, sequences, total, pairs=pairs)
+    return example.partly_filled(recipe.generator.fills)

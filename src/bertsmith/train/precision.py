@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -24,28 +23,20 @@ Name = Literal["float32", "bfloat16", "float16", "fp8"]
 Hook = tuple[Callable[..., Any], Callable[..., Any]]  # how it is registered, and the hook
 
 
-@cache
 def has_matrix_units() -> bool:
     """Return whether this CPU has bfloat16 matrix instructions (AMX)."""
-    return _cpu_has("_is_amx_tile_supported")
+    return torch.cpu._is_amx_tile_supported()
 
 
-@cache
 def has_bfloat16_units() -> bool:
     """Return whether this CPU has bfloat16 instructions; others emulate it, far slower."""
-    known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return has_matrix_units() or _cpu_has("_is_avx512_bf16_supported") or bool(known.get("bf16"))
+    known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # newer than 2.11
+    return has_matrix_units() or torch.cpu._is_avx512_bf16_supported() or bool(known.get("bf16"))
 
 
-@cache
 def has_float16_units() -> bool:
     """Return whether this CPU has float16 matrix instructions."""
-    return _cpu_has("_is_amx_fp16_supported")
-
-
-def _cpu_has(feature: str) -> bool:
-    """Ask torch about this CPU; old versions of torch do not know every feature."""
-    return bool(getattr(torch.cpu, feature, lambda: False)())
+    return torch.cpu._is_amx_fp16_supported()
 
 
 def supported(name: Name, device: torch.device) -> Name:
@@ -91,27 +82,14 @@ class Precision:
     def exact(self, module: nn.Module) -> dict[nn.Module, bool]:
         """The modules that stay in float32, and whether their output is cast."""
         sums = (nn.LayerNorm, nn.Embedding) if self.exact_sums else ()
-        kept: dict[nn.Module, bool] = {
-            part: True for part in module.modules() if isinstance(part, sums)
-        }
+        parts = [part for part in module.modules() if isinstance(part, sums)]
+        kept: dict[nn.Module, bool] = dict.fromkeys(parts, True)
         for head in (part for part in module.modules() if isinstance(part, Head)):
             if getattr(head.output, "out_features", 0) > MANY_CLASSES:
                 continue
-            whole = head.pool is not POOLS["every"]
-            kept |= dict.fromkeys(head.modules() if whole else head.output.modules(), False)
+            per_sequence = head.pool is not POOLS["every"]
+            kept |= dict.fromkeys(head.modules() if per_sequence else head.output.modules(), False)
         return kept
-
-    def slots(
-        self, modules: Iterable[tuple[str, nn.Module]], exact: Container[nn.Module]
-    ) -> dict[str, tuple[nn.Module, str]]:
-        """Each parameter that is cast, by its full name: the module that holds it, and its name."""
-        return {
-            f"{prefix}.{name}" if prefix else name: (owner, name)
-            for prefix, owner in modules
-            if owner not in exact
-            for name, parameter in owner._parameters.items()
-            if parameter is not None
-        }
 
     def hooks(self, module: nn.Module, exact: Mapping[nn.Module, bool]) -> list[Hook]:
         """Return hooks that cast the inputs, and if requested the outputs, of exact modules."""
@@ -119,9 +97,9 @@ class Precision:
         hooks: list[Hook] = [(part.register_forward_pre_hook, _widen) for part in exact]
         hooks += [(part.register_forward_hook, narrow) for part, cast in exact.items() if cast]
         # These read a table without calling it.
-        parts = (part for part in module.modules() if isinstance(part, RelativeSignal))
-        signals = [part for part in parts if part.table in exact]
-        return hooks + [(part.register_forward_hook, narrow) for part in signals]
+        signals = (part for part in module.modules() if isinstance(part, RelativeSignal))
+        reading = [signal for signal in signals if signal.table in exact]
+        return hooks + [(signal.register_forward_hook, narrow) for signal in reading]
 
 
 class Autocast(nn.Module):
@@ -138,6 +116,19 @@ class Autocast(nn.Module):
         """The output of the module inside."""
         with torch.autocast(self.device.type, self.dtype):
             return self.inner(*inputs)
+
+
+def slots_of(
+    modules: Iterable[tuple[str, nn.Module]], exact: Container[nn.Module]
+) -> dict[str, tuple[nn.Module, str]]:
+    """Each parameter that is cast, by its full name: the module that holds it, and its name."""
+    return {
+        f"{prefix}.{name}" if prefix else name: (owner, name)
+        for prefix, owner in modules
+        if owner not in exact
+        for name, parameter in owner._parameters.items()
+        if parameter is not None
+    }
 
 
 @contextmanager
@@ -165,24 +156,25 @@ class MixedPrecision(nn.Module):
         super().__init__()
         self.inner, self.precision = inner, precision
         exact = precision.exact(inner) | dict.fromkeys(tables, True)
-        self.slots = precision.slots(inner.named_modules(), exact)
+        self.slots = slots_of(inner.named_modules(), exact)
         self.hooks = precision.hooks(inner, exact)
         # Casts keep their address, since CUDA graphs read them there.
         self.casts: dict[str, Tensor] = {}
 
     def forward(self, *inputs: Any) -> Any:
         """The output of the module inside."""
-        named: dict[Any, str] = {}  # tied parameters are cast once
+        names: dict[Any, str] = {}  # tied parameters are cast once
         for name, (owner, own) in self.slots.items():
-            named.setdefault(owner._parameters[own], name)
-        for weight, name in named.items():
+            names.setdefault(owner._parameters[own], name)
+        for weight, name in names.items():
             if name not in self.casts or self.casts[name].device != weight.device:
                 self.casts[name] = torch.empty_like(weight, dtype=self.precision.compute)
         half: dict[Any, Tensor] = {}
-        weights = list(named)
+        weights = list(names)
         for first in range(0, len(weights), GROUP):
-            some = weights[first : first + GROUP]
-            half |= zip(some, cast([self.casts[named[one]] for one in some], some), strict=True)
+            group = weights[first : first + GROUP]
+            buffers = [self.casts[names[weight]] for weight in group]
+            half |= zip(group, cast(buffers, group), strict=True)
         casts = {name: half[owner._parameters[own]] for name, (owner, own) in self.slots.items()}
         with hooked(self.hooks):
             return functional_call(self.inner, casts, inputs, tie_weights=False)
@@ -200,8 +192,8 @@ def cast_in_units(root: nn.Module, units: Sequence[nn.Module], precision: Precis
     nested = {module for unit in units for module in unit.modules()}
     rest = [(name, module) for name, module in root.named_modules() if module not in nested]
     for unit in units:
-        _cast_in_unit(unit, precision, list(precision.slots(unit.named_modules(), exact).values()))
-    _cast_in_unit(root, precision, list(precision.slots(rest, exact).values()), exact)
+        _cast_in_unit(unit, precision, list(slots_of(unit.named_modules(), exact).values()))
+    _cast_in_unit(root, precision, list(slots_of(rest, exact).values()), exact)
 
 
 def _cast_in_unit(

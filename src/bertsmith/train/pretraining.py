@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -15,17 +16,15 @@ import torch
 from bertsmith.checkpoint import Lora, Sentence, save, save_adapter
 from bertsmith.corpus import Corpus, Mixture
 from bertsmith.errors import BertsmithError, setting_name
-from bertsmith.examples import Examples
 from bertsmith.examples.draw import Numbers
 from bertsmith.examples.loader import StepRequest
 from bertsmith.files import finite, write_json, write_text
 from bertsmith.folders import marking, write_directory
 from bertsmith.model import Model
-from bertsmith.objectives import Contrastive
 from bertsmith.pages.runs import write_report
 from bertsmith.train.activations import blocks_of
 from bertsmith.train.building import Built, built, described, examples_of, hollow, open_corpus
-from bertsmith.train.busy import DRAWS, Draw, demand_busy, fill_of
+from bertsmith.train.captured import can_replay, inputs_of
 from bertsmith.train.compiling import compile_rows
 from bertsmith.train.continuing import (
     Branch,
@@ -36,14 +35,14 @@ from bertsmith.train.continuing import (
     stored_recipe,
 )
 from bertsmith.train.distributed import Ranks, device_named
+from bertsmith.train.evaluate import HeldOut, fill, open_held_out, pseudo, scoring
 from bertsmith.train.folder import RunFolder
 from bertsmith.train.loggers import LoggedRun, LoggerNames, Loggers, check_loggers
 from bertsmith.train.loop import Keeping, Replay, Trainer
 from bertsmith.train.optimizer import optimizer_for
+from bertsmith.train.planning import DRAWS, Draw, demand_busy, fill_of
 from bertsmith.train.precision import Name, Precision, supported
 from bertsmith.train.recipe import MOST_STEPS, Recipe, load_recipe
-from bertsmith.train.replayed import can_replay, inputs_of
-from bertsmith.train.scoring import HeldOut, fill, open_held_out, pseudo, scoring
 from bertsmith.train.state import Checkpoints
 from bertsmith.train.step import allow_signals
 from bertsmith.train.watch import MakeWatch, Watch, check_view, watcher
@@ -85,7 +84,7 @@ def pretrain(
         # torchrun starts the processes again: RESTART_COUNT stays 0 if a machine came or went.
         again = ranks.restarts > 0 or (ranks.job != "" and folder.start().get("job") == ranks.job)
         resume = resume or (begun and ranks.broadcast(again))
-        given = recipe
+        requested = recipe
         if resume:
             recipe, origin = stored_recipe(recipe, folder), None
             ranks.run_on_first(lambda: stack.enter_context(folder.held()))
@@ -97,28 +96,28 @@ def pretrain(
             torch.set_num_threads(recipe.train.threads)
         source = RunFolder(origin.run) if origin else folder
         known = _known(source) if resume or origin else None
-        made = built(recipe, corpus.tokenizer, known=known)
-        request = _requests(recipe, corpus, made.checkpoint.config.segments, ranks.count)
+        setup = built(recipe, corpus.tokenizer, known=known)
+        request = _requests(recipe, corpus, setup.checkpoint.config.segments, ranks.count)
         # Reject an unsuitable corpus, or one that leaves ranks idle, before writing anything.
         demand_busy(recipe, ranks.count, _step_lengths(recipe, corpus, request(0)))
-        held_out = open_held_out(recipe, corpus, made.checkpoint.config.segments)
+        held_out = open_held_out(recipe, corpus, setup.checkpoint.config.segments)
         if not resume:
             ranks.run_on_first(lambda: stack.enter_context(folder.held()))
-            start = {"job": ranks.job, "model": recipe.model.start and described(made.checkpoint)}
+            start = {"job": ranks.job, "model": recipe.model.start and described(setup.checkpoint)}
             begin = partial(branch_off, origin, folder, corpus.fingerprint()) if origin else None
             if origin:
                 start["branch"] = {"run": str(origin.run.resolve()), "step": origin.step}
             start = {key: value for key, value in start.items() if value}
             ranks.run_on_first(lambda: folder.make(recipe.toml(), start, begin))
-        watch = watcher(show if ranks.first else "none", folder, recipe, made)
+        watch = watcher(show if ranks.first else "none", folder, recipe, setup)
         about = LoggedRun(folder.path, folder.path.resolve().name, recipe.model_dump())
         loggers = Loggers(log if ranks.first else (), about, watch.say)
         if not resume:
             stack.enter_context(folder.discarded(unless=lambda: loggers.started))
         with watch, loggers:
-            for line in differing(given, recipe):
+            for line in differing(requested, recipe):
                 watch.say(f"continuing with the run's own recipe: {line}")
-            job = PretrainingJob(recipe, folder, ranks, corpus, made, request, watch, held_out)
+            job = PretrainingJob(recipe, folder, ranks, corpus, setup, request, watch, held_out)
             return job.train(loggers, resume=resume or origin is not None)
 
 
@@ -151,8 +150,8 @@ def _asked(
 
 def _known(folder: RunFolder) -> dict[str, Any] | None:
     """The model that the run continues, without its values, if a checkpoint has those."""
-    started = bool(Checkpoints(folder.path / "checkpoints").steps())
-    return folder.start().get("model") if started else None
+    steps = Checkpoints(folder.path / "checkpoints").steps()
+    return folder.start().get("model") if steps else None
 
 
 @dataclass(frozen=True)
@@ -176,8 +175,7 @@ class PretrainingJob:
         trainer = self._trainer(plain, precision, loggers)
         self._start(trainer, precision, resume)
         progress, ledger = trainer.progress, trainer.ledger
-        spent = progress.ended or trainer.done() >= 1
-        if progress.closed and spent and (summary := self.folder.summary()):
+        if progress.closed and trainer.over() and (summary := self.folder.summary()):
             watch.say(f"{self.folder.path}: this run has ended at step {progress.step}")
             return summary
         if precision != (wanted := recipe.train.precision):
@@ -195,9 +193,9 @@ class PretrainingJob:
         missed = 0 if progress.ended else sum(progress.step <= begin for begin in begins)
         ledger.note("stages that the budget did not reach", missed)
         summary |= {"stages_not_reached": missed} if missed else {}
-        warmup = recipe.train.warmup if recipe.train.warmup >= 1 else 0
-        unwarmed = max(0, round(warmup) - progress.step)
-        ledger.note("warm-up steps that the budget did not reach", unwarmed)
+        warmup = round(recipe.train.warmup) if recipe.train.warmup >= 1 else 0
+        left = max(0, warmup - progress.step)
+        ledger.note("warm-up steps that the budget did not reach", left)
         if progress.corpora:
             summary["corpora"] = _read_of_each(self.corpus, progress.corpora)
             for row in summary["corpora"]:
@@ -208,7 +206,6 @@ class PretrainingJob:
     def _trainer(self, plain: Built, precision: Name, loggers: Loggers) -> Trainer:
         """The loop over the model as it computes: compiled, in a precision, on all ranks."""
         recipe, ranks, train = self.recipe, self.ranks, self.recipe.train
-        checkpoints = self.folder.path / "checkpoints"
         film = Checkpoints(self.folder.path / FILM, MOST_STEPS)
         learner = self.built.learner.to(ranks.device)
         replay = can_replay(recipe, learner, ranks)
@@ -222,12 +219,8 @@ class PretrainingJob:
             )
         elif ranks.device.type == "cpu":
             allow_signals(blocks_of(learner))
-        module = ranks.wrap(
-            learner,
-            train.parallel,
-            Precision.of(precision, ranks.device),
-            checkpointing=train.checkpointing,
-        )
+        policy = Precision.of(precision, ranks.device)
+        module = ranks.wrap(learner, train.parallel, policy, checkpointing=train.checkpointing)
         return Trainer(
             learner,
             module,
@@ -238,7 +231,7 @@ class PretrainingJob:
             record=self.folder,
             watch=self.watch,
             place=str(self.folder.path),
-            checkpoints=Checkpoints(checkpoints, recipe.checkpoint.keep),
+            checkpoints=Checkpoints(self.folder.path / "checkpoints", recipe.checkpoint.keep),
             film=film if recipe.checkpoint.film else None,
             keeping=Keeping(recipe.checkpoint.every, recipe.checkpoint.minutes),
             scoring=scoring(recipe, self.held_out, learner, module, plain.learner, ranks),
@@ -249,17 +242,15 @@ class PretrainingJob:
         )
 
     def _start(self, trainer: Trainer, precision: str, resume: bool) -> None:
-        """Continue from a checkpoint, or record in the ledger what the run cannot follow."""
+        """Resume from a checkpoint; a new run notes in the ledger which settings are ignored."""
         corpus, recipe, held_out = self.corpus, self.recipe, self.held_out
         if held_out.unfit:
             self.watch.say(held_out.unfit)
         self.watch.unigram = held_out.baseline.get("unigram_entropy", 0.0)
         if resume and trainer.resume():
             if trainer.progress.corpus != corpus.fingerprint():
-                raise BertsmithError(
-                    f"{corpus.directory}: the run was started with another corpus"
-                    + (" or other weights" if recipe.data.corpora else "")
-                )
+                other = "another corpus" + (" or other weights" if recipe.data.corpora else "")
+                raise BertsmithError(f"{corpus.directory}: the run was started with {other}")
             return
         trainer.progress.corpus = corpus.fingerprint()
         ledger, family = trainer.ledger, self.built.checkpoint.family.name
@@ -275,8 +266,8 @@ class PretrainingJob:
     def _finish(self, trainer: Trainer, plain: Built, summary: dict[str, Any]) -> dict[str, Any]:
         """Save and evaluate the model, and write the summary and the report of the run."""
         ranks, path = self.ranks, self.folder.path
-        for part, _ in self.corpus.parts:
-            part.sums.finish()  # no model of a damaged corpus
+        for corpus, _ in self.corpus.parts:
+            corpus.sums.finish()  # no model of a damaged corpus
         if trainer.best.weights:
             trainer.best.restore(trainer.named)
         else:
@@ -307,31 +298,31 @@ def _read_of_each(corpus: Corpus | Mixture, tokens: list[int]) -> list[dict[str,
 
 
 def _store(
-    directory: Path, recipe: Recipe, made: Built, corpus: Corpus | Mixture, about: str = ""
+    directory: Path, recipe: Recipe, setup: Built, corpus: Corpus | Mixture, about: str = ""
 ) -> None:
     """Write the model directory, and one for the generator if any, each all at once.
 
     `about` is added to the model card.
     """
-    checkpoint = made.checkpoint
+    checkpoint = setup.checkpoint
     kept = {kind: checkpoint.model.heads[kind] for kind in checkpoint.entries}
     plain = replace(checkpoint, model=Model(checkpoint.model.encoder, kept).cpu().eval())
-    contrastive = any(isinstance(one, Contrastive) for one in made.learner.objectives)
+    sentence = Sentence(normalise="contrastive" in recipe.objectives)
 
-    def write(part: Path) -> None:
-        with marking(part):
-            model = plain, corpus.tokenizer, Sentence(normalise=contrastive)
+    def write(folder: Path) -> None:
+        with marking(folder):
+            model = plain, corpus.tokenizer, sentence
             if recipe.train.adapter:
-                save_adapter(part, *model, recipe.model.start, Lora(**recipe.lora.model_dump()))
+                save_adapter(folder, *model, recipe.model.start, Lora(**recipe.lora.model_dump()))
             else:
-                save(part, *model)
-            card = part / "README.md"
+                save(folder, *model)
+            card = folder / "README.md"
             write_text(card, card.read_text("utf-8") + about)
 
     write_directory(directory, write)
-    if (generator := made.generator) is not None:
+    if (generator := setup.generator) is not None:
         other = directory.with_name("generator")
-        write_directory(other, lambda part: save(part, generator, corpus.tokenizer, Sentence()))
+        write_directory(other, lambda folder: save(folder, generator, corpus.tokenizer, Sentence()))
 
 
 def store_checkpoint(recipe: Recipe, run: Path, step: int, directory: Path) -> None:
@@ -347,27 +338,22 @@ def store_checkpoint(recipe: Recipe, run: Path, step: int, directory: Path) -> N
 
 def _card(recipe: Recipe, corpus: Corpus | Mixture, summary: dict[str, Any]) -> str:
     """Return the section of the model card on how the model was trained."""
-    rows = [
-        f"| {key} | {value:.6g} |" for key, value in summary.items() if isinstance(value, float)
-    ]
-    return "\n".join(
-        [
-            "",
-            "## Training",
-            "",
-            f"{summary['steps']:,} steps over {summary['tokens']:,} tokens of a corpus of"
-            f" {corpus.tokens:,} tokens in {corpus.documents:,} documents.",
-            "",
-            "| measure | |",
-            "| --- | --- |",
-            *rows,
-            "",
-            "```toml",
-            recipe.toml().strip(),
-            "```",
-            "",
-        ]
-    )
+    scores = {key: value for key, value in summary.items() if isinstance(value, float)}
+    rows = "\n".join(f"| {key} | {value:.6g} |" for key, value in scores.items())
+    run = f"{summary['steps']:,} steps over {summary['tokens']:,} tokens"
+    return f"""
+## Training
+
+{run} of a corpus of {corpus.tokens:,} tokens in {corpus.documents:,} documents.
+
+| measure | |
+| --- | --- |
+{rows}
+
+```toml
+{recipe.toml().strip()}
+```
+"""
 
 
 def _summary(trainer: Trainer, ranks: Ranks, precision: str) -> dict[str, Any]:
@@ -392,26 +378,16 @@ def _requests(
     recipe: Recipe, corpus: Corpus | Mixture, segments: int, ranks: int
 ) -> Callable[[int], StepRequest]:
     """Return the request of each step: lengths change with stages, batches grow during the ramp."""
-    made: dict[int, Examples] = {}
-    train = recipe.train
-
-    def stage(step: int) -> tuple[int, int]:
-        """The length and the tokens of a step, before the ramp."""
-        *early, (length, tokens, _) = recipe.lengths()
-        for size, count, steps in early:
-            if step < steps:
-                return size, count
-            step -= steps
-        return length, tokens
+    train, stages = recipe.train, recipe.lengths()
+    ends = list(accumulate(steps for _, _, steps in stages[:-1]))
+    examples = cache(lambda length: examples_of(recipe, corpus, length, segments))
 
     def request(step: int) -> StepRequest:
-        length, tokens = stage(step)
-        if length not in made:
-            made[length] = examples_of(recipe, corpus, length, segments)
+        length, tokens, _ = stages[bisect(ends, step)]
         fill = fill_of(recipe, length, tokens, ranks)
         if train.ramp_from and step < train.ramp_steps:
             tokens = train.ramp_from + (tokens - train.ramp_from) * step // train.ramp_steps
-        return StepRequest(made[length], tokens, min(train.micro_tokens, tokens), fill)
+        return StepRequest(examples(length), tokens, min(train.micro_tokens, tokens), fill)
 
     return request
 

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from bertsmith.errors import BertsmithError, nearest, setting_name
-from bertsmith.files import cause, one_line
+from bertsmith.files import cause, one_line, reading
 from bertsmith.numbers import real_number
 
 RECIPES = files("bertsmith.recipes")
 START = setting_name("model.start", option="--from")  # in messages
 LONGEST, MOST_TOKENS, MOST_STEPS, MOST_MINUTES = 2**20, 2**31, 10**9, 10**7
+
+
+def key(default: Any, description: str, **bounds: Any) -> Any:
+    """Declare a key of a recipe."""
+    return Field(default, description=description, **bounds)
 
 
 class RecipePart(BaseModel):
@@ -32,127 +37,118 @@ Kind = TypeVar("Kind", bound=RecipePart)
 Share = Annotated[float, Field(ge=0, le=1)]
 Steps = Annotated[int, Field(ge=0, le=MOST_STEPS)]
 Tokens = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+Weight = Annotated[float, Field(ge=0, le=1e6)]
+
+
+def _plain(value: Any, place: str = "") -> Any:
+    """The value, as it is; an error for what config.json or a recipe file cannot hold."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _plain(key, place)
+            _plain(inner, f"{place}{key}: ")
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _plain(inner, place)
+    elif isinstance(value, str):
+        value.encode()  # half a surrogate pair is a ValueError
+    elif not isinstance(value, int | float):
+        raise ValueError(f"{place}{value!r} is not text, a number, a list or a table")
+    elif not math.isfinite(value):
+        raise ValueError(f"{place}{value} is not a finite number")
+    return value
 
 
 class ModelPart(RecipePart):
     """The model."""
 
-    size: str = Field(
-        "bert-tiny",
-        description="a published size, as `bertsmith.presets()` lists; empty: only with `start`",
+    size: str = key(
+        "bert-tiny", "a published size, as `bertsmith.presets()` lists; empty: only with `start`"
     )
-    settings: dict[str, Any] = Field(
-        default_factory=dict, description="keys of config.json that differ from that size"
+    settings: Annotated[dict[str, Any], AfterValidator(_plain)] = key(
+        {}, "keys of config.json that differ from that size"
     )
-    start: str = Field(
+    start: str = key(
         "",
-        description="a model to continue from, instead of new weights; of `size` and `settings`"
-        " only dropout then counts",
+        "a model to continue from, instead of new weights; of `size` and `settings` only dropout"
+        " then counts",
     )
-
-    keep: tuple[Annotated[int, Field(ge=0, le=1000)], ...] = Field(
+    keep: tuple[Annotated[int, Field(ge=0, le=1000)], ...] = key(
         (),
-        description="the layers of `start` that are kept, from 0; empty: all. A layer that is named"
-        " again is copied: the model becomes deeper, and begins with the same outputs",
+        "the layers of `start` that are kept, from 0; empty: all. A layer that is named again is"
+        " copied: the model becomes deeper, and begins with the same outputs",
     )
-
-    @field_validator("settings")
-    @classmethod
-    def _plain(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        _demand_plain("", settings)
-        return settings
 
 
 class TeacherPart(RecipePart):
     """The teacher of a distillation: objectives soft_targets, cosine and relations."""
 
-    model: str = Field("", description="its directory, or the name of a built-in model")
-    temperature: float = Field(2.0, gt=0, le=1000, description="of soft_targets")
-    layer: int = Field(
-        0, ge=0, le=1000, description="whose relations are learned, from 1; 0: the last"
-    )
-    relation_heads: int = Field(
-        0, ge=0, le=4096, description="parts of queries, keys, values; 0: the teacher's"
-    )
+    model: str = key("", "its directory, or the name of a built-in model")
+    temperature: float = key(2.0, "of soft_targets", gt=0, le=1000)
+    layer: int = key(0, "whose relations are learned, from 1; 0: the last", ge=0, le=1000)
+    relation_heads: int = key(0, "parts of queries, keys, values; 0: the teacher's", ge=0, le=4096)
 
 
 class CorpusPart(RecipePart):
     """A corpus of a mixture."""
 
     path: str = Field(min_length=1, description="a folder written by `bertsmith prepare`")
-    weight: float = Field(
-        1.0, gt=0, le=1e6, description="its share of the tokens, up to a common factor"
-    )
+    weight: float = key(1.0, "its share of the tokens, up to a common factor", gt=0, le=1e6)
 
 
 class DataPart(RecipePart):
     """The text and how it is cut into sequences."""
 
-    corpus: str = Field("", description="a folder written by `bertsmith prepare`")
-    corpora: tuple[CorpusPart, ...] = Field(
-        default=(), max_length=64, description="a mixture of several, instead of `corpus`"
+    corpus: str = key("", "a folder written by `bertsmith prepare`")
+    corpora: tuple[CorpusPart, ...] = key(
+        (), "a mixture of several, instead of `corpus`", max_length=64
     )
-    format: Literal["spans", "joined", "next", "order", "crops"] = Field(
+    format: Literal["spans", "joined", "next", "order", "crops"] = key(
         "spans",
-        description="spans of documents, joined documents, sentence pairs, or crops: two texts of"
-        " one document",
+        "spans of documents, joined documents, sentence pairs, or crops: two texts of one document",
     )
-    length: int = Field(128, ge=8, le=LONGEST, description="tokens in a sequence at most")
-    short: Share = Field(0.1, description="share of pairs cut to a random length")
-    workers: int = Field(2, ge=1, le=1024, description="threads that make batches")
+    length: int = key(128, "tokens in a sequence at most", ge=8, le=LONGEST)
+    short: Share = key(0.1, "share of pairs cut to a random length")
+    workers: int = key(2, "threads that make batches", ge=1, le=1024)
 
 
 class MaskingPart(RecipePart):
     """Which tokens are masked."""
 
-    rate: float = Field(0.15, gt=0, lt=1, description="share of tokens to predict")
-    mask: Share = Field(0.8, description="share of those shown as the mask token")
-    random: Share = Field(0.1, description="share of those shown as a random token")
+    rate: float = key(0.15, "share of tokens to predict", gt=0, lt=1)
+    mask: Share = key(0.8, "share of those shown as the mask token")
+    random: Share = key(0.1, "share of those shown as a random token")
     unit: Literal["token", "word", "span"] = "token"
-    span: float = Field(5.0, ge=1, le=1000, description="mean words in a span")
+    span: float = key(5.0, "mean words in a span", ge=1, le=1000)
     longest_span: int = Field(10, ge=1, le=1000)
-    smoothing: float = Field(
-        0.0,
-        ge=0,
-        le=4,
-        description="tokens are masked in proportion to frequency ** -smoothing; 0: evenly",
+    smoothing: float = key(
+        0.0, "tokens are masked in proportion to frequency ** -smoothing; 0: evenly", ge=0, le=4
     )
 
 
 class ContrastivePart(RecipePart):
     """The objective contrastive, and the pairs of texts of data.format = "crops"."""
 
-    temperature: float = Field(0.03, gt=0, le=10, description="cosines are divided by it")
-    titles: Share = Field(
-        0.3, description="share of pairs whose first text is a document's first line"
-    )
-    sentences: Share = Field(
-        0.5, description="share of pairs whose first text is a sentence nearby"
-    )
-    same: Share = Field(
-        0.0, description="share of pairs of one text with itself, under different masks"
-    )
+    temperature: float = key(0.03, "cosines are divided by it", gt=0, le=10)
+    titles: Share = key(0.3, "share of pairs whose first text is a document's first line")
+    sentences: Share = key(0.5, "share of pairs whose first text is a sentence nearby")
+    same: Share = key(0.0, "share of pairs of one text with itself, under different masks")
 
 
 class GeneratorPart(RecipePart):
     """The generator of replaced tokens: a trained model, or a new, smaller one."""
 
-    model: str = Field(
+    model: str = key(
         "",
-        description="a trained masked LM of the same vocabulary, which is not trained further;"
-        " start: the one that `model.start` names; empty: a new generator learns beside the model",
+        "a trained masked LM of the same vocabulary, which is not trained further; start: the"
+        " one that `model.start` names; empty: a new generator learns beside the model",
     )
-    temperature: float = Field(
-        1.0, gt=0, le=100, description="its logits are divided by it before sampling"
-    )
+    temperature: float = key(1.0, "its logits are divided by it before sampling", gt=0, le=100)
     width: float = Field(0.25, gt=0, le=1)
     depth: float = Field(1.0, gt=0, le=1)
     sharing: Literal["shared", "disentangled", "none"] = "shared"
-    fills: float = Field(
-        1.0,
-        gt=0,
-        le=1,
-        description="fraction of sequences whose masks it fills; masked_lm predicts the others",
+    fills: float = key(
+        1.0, "fraction of sequences whose masks it fills; masked_lm predicts the others", gt=0, le=1
     )
 
 
@@ -160,11 +156,8 @@ class Stage(RecipePart):
     """A part of the run with its own sequence length."""
 
     length: int = Field(ge=8, le=LONGEST)
-    steps: Steps = Field(0, description="0: all that are left")
-    batch_tokens: Tokens = Field(0, description="tokens in a step; 0: train.batch_tokens")
-
-
-Beta = Annotated[float, Field(ge=0, lt=1)]
+    steps: Steps = key(0, "0: all that are left")
+    batch_tokens: Tokens = key(0, "tokens in a step; 0: train.batch_tokens")
 
 
 def freezable(text: str) -> str:
@@ -179,146 +172,105 @@ class TrainPart(RecipePart):
     """How the model is trained."""
 
     seed: int = Field(0, ge=0, le=2**62)
-    steps: Steps = Field(0, description="optimizer steps; 0: as many as fit `minutes`")
-    minutes: float = Field(0.0, ge=0, le=MOST_MINUTES, description="a time budget instead of steps")
-    batch_tokens: int = Field(
-        16384, ge=8, le=MOST_TOKENS, description="tokens in a step, over all devices"
-    )
-    micro_tokens: int = Field(
-        16384, ge=8, le=MOST_TOKENS, description="tokens in one pass of one device"
-    )
-    ramp_from: Tokens = Field(0, description="batch_tokens of the first step; 0: no ramp")
-    ramp_steps: Steps = Field(0, description="steps over which the batch grows")
+    steps: Steps = key(0, "optimizer steps; 0: as many as fit `minutes`")
+    minutes: float = key(0.0, "a time budget instead of steps", ge=0, le=MOST_MINUTES)
+    batch_tokens: int = key(16384, "tokens in a step, over all devices", ge=8, le=MOST_TOKENS)
+    micro_tokens: int = key(16384, "tokens in one pass of one device", ge=8, le=MOST_TOKENS)
+    ramp_from: Tokens = key(0, "batch_tokens of the first step; 0: no ramp")
+    ramp_steps: Steps = key(0, "steps over which the batch grows")
     optimizer: Literal["adamw", "lamb", "stable_adamw", "muon"] = "adamw"
     learning_rate: float = Field(1e-4, gt=0, le=100)
-    matrix_learning_rate: float = Field(
-        0.02, gt=0, le=100, description="learning rate of matrices with muon"
-    )
+    matrix_learning_rate: float = key(0.02, "learning rate of matrices with muon", gt=0, le=100)
     weight_decay: float = Field(0.01, ge=0, le=100)
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     epsilon: float = Field(1e-6, gt=0, le=1)
     schedule: Literal["linear", "cosine", "stable", "constant"] = "linear"
-    warmup: float = Field(
-        0.01, ge=0, le=MOST_STEPS, description="share of the run; 1 or more: steps"
+    warmup: float = key(0.01, "share of the run; 1 or more: steps", ge=0, le=MOST_STEPS)
+    decay: float = key(
+        0.2, "for schedule = stable: share of the run; more than 1: steps", ge=0, le=MOST_STEPS
     )
-    decay: float = Field(
-        0.2,
-        ge=0,
-        le=MOST_STEPS,
-        description="for schedule = stable: share of the run; more than 1: steps",
-    )
-    clip: float = Field(
-        1.0, ge=0, le=1e9, description="largest gradient norm; 0: no gradient clipping"
-    )
-    spike: float = Field(
+    clip: float = key(1.0, "largest gradient norm; 0: no gradient clipping", ge=0, le=1e9)
+    spike: float = key(
         20.0,
+        "skip a step whose gradient norm is this many times the recent one; 0: never",
         ge=0,
         le=1e9,
-        description="skip a step whose gradient norm is this many times the recent one; 0: never",
     )
-    precision: Literal["float32", "bfloat16", "float16", "fp8"] = Field(
-        default="float32",
-        description="of the computation; float16, with loss scaling: for GPUs without bfloat16"
-        " (T4, V100); fp8: matrix multiplications on new GPUs",
+    precision: Literal["float32", "bfloat16", "float16", "fp8"] = key(
+        "float32",
+        "of the computation; float16, with loss scaling: for GPUs without bfloat16 (T4, V100);"
+        " fp8: matrix multiplications on new GPUs",
     )
-    trained: Literal["all", "lora", "biases"] = Field(
+    trained: Literal["all", "lora", "biases"] = key(
         "all",
-        description="which parameters are trained, beside those of heads; lora: low-rank updates"
-        " of linear layers, merged into the stored model",
+        "which parameters are trained, beside those of heads; lora: low-rank updates of linear"
+        " layers, merged into the stored model",
     )
-    adapter: bool = Field(False, description="store the low-rank updates as an adapter, unmerged")
-    freeze: str = Field(
-        "none", description="not trained: embedding, encoder, or a number of lower layers"
+    adapter: bool = key(False, "store the low-rank updates as an adapter, unmerged")
+    freeze: Annotated[str, AfterValidator(freezable)] = key(
+        "none", "not trained: embedding, encoder, or a number of lower layers"
     )
-    layer_decay: float = Field(
-        1.0, gt=0, le=1, description="learning rate of a layer as a share of the next one's"
+    layer_decay: float = key(
+        1.0, "learning rate of a layer as a share of the next one's", gt=0, le=1
     )
-    checkpointing: bool = Field(
-        False, description="recompute activations in the backward pass, to save memory"
-    )
+    checkpointing: bool = key(False, "recompute activations in the backward pass, to save memory")
     compile: bool = False
-    graphs: bool = Field(
-        True, description="with compile on one GPU: replay whole steps as CUDA graphs"
+    graphs: bool = key(True, "with compile on one GPU: replay whole steps as CUDA graphs")
+    ema: float = key(0.0, "decay of the averaged weights; 0: no average", ge=0, lt=1)
+    parallel: Literal["ddp", "fsdp", "hsdp"] = key(
+        "ddp", "copies; shards over all devices; shards in each machine"
     )
-    ema: float = Field(0.0, ge=0, lt=1, description="decay of the averaged weights; 0: no average")
-    parallel: Literal["ddp", "fsdp", "hsdp"] = Field(
-        default="ddp", description="copies; shards over all devices; shards in each machine"
-    )
-    device: str = Field("", description="cpu, cuda or mps; by default a GPU if there is one")
-    threads: int = Field(
-        0, ge=0, le=1024, description="CPU threads; 0: all of them, one for the smallest models"
-    )
-
-    @field_validator("freeze")
-    @classmethod
-    def _freeze(cls, value: str) -> str:
-        return freezable(value)
+    device: str = key("", "cpu, cuda or mps; by default a GPU if there is one")
+    threads: int = key(0, "CPU threads; 0: all of them, one for the smallest models", ge=0, le=1024)
 
 
 class LoraPart(RecipePart):
     """The low-rank updates, for train.trained = "lora"."""
 
     rank: int = Field(8, ge=1, le=4096)
-    alpha: float = Field(16.0, gt=0, le=1e6, description="scale, times the rank")
-    targets: str = Field(
-        "all", description="all, attention, feedforward, or names such as query,value"
-    )
-    stabilised: bool = Field(
-        False, description="rsLoRA: alpha is divided by the square root of the rank"
-    )
-
-
-Name = Annotated[str, Field(pattern=r"^[\w.-]{1,40}$")]
+    alpha: float = key(16.0, "scale, times the rank", gt=0, le=1e6)
+    targets: str = key("all", "all, attention, feedforward, or names such as query,value")
+    stabilised: bool = key(False, "rsLoRA: alpha is divided by the square root of the rank")
 
 
 class EvaluatePart(RecipePart):
     """How the run is evaluated."""
 
-    every: Steps = Field(0, description="steps between evaluations; 0: only at the end")
-    tokens: Tokens = Field(65536, description="held-out tokens to evaluate on")
-    held_out: dict[Name, str] = Field(
-        default_factory=dict,
-        description="other prepared corpora that are scored, by the names of their scores",
+    every: Steps = key(0, "steps between evaluations; 0: only at the end")
+    tokens: Tokens = key(65536, "held-out tokens to evaluate on")
+    held_out: dict[Annotated[str, Field(pattern=r"^[\w.-]{1,40}$")], str] = key(
+        {}, "other prepared corpora that are scored, by the names of their scores"
     )
-    keep: Literal["last", "best"] = Field(
-        default="last", description="which model is stored: the last, or that of the least loss"
+    keep: Literal["last", "best"] = key(
+        "last", "which model is stored: the last, or that of the least loss"
     )
-    patience: Steps = Field(
-        0, description="stop after so many evaluations without a lower held-out loss; 0: never"
+    patience: Steps = key(
+        0, "stop after so many evaluations without a lower held-out loss; 0: never"
     )
-    pseudo: int = Field(
-        16, ge=0, le=10**6, description="held-out sequences for pseudo-perplexity, at the end"
-    )
+    pseudo: int = key(16, "held-out sequences for pseudo-perplexity, at the end", ge=0, le=10**6)
 
 
 class ProbePart(RecipePart):
     """A linear classifier of labelled texts on the model's states, at every evaluation."""
 
-    data: str = Field("", description="a table: .csv, .tsv, .jsonl or .parquet; empty: no probe")
-    text: str = Field("text", description="its column or key of texts")
-    label: str = Field("label", description="its column or key of labels")
-    pooling: Literal["mean", "cls"] = Field(
-        default="mean", description="of a text's states: their mean, or the first"
-    )
-    most: int = Field(1000, ge=10, le=10**5, description="rows that are read")
+    data: str = key("", "a table: .csv, .tsv, .jsonl or .parquet; empty: no probe")
+    text: str = key("text", "its column or key of texts")
+    label: str = key("label", "its column or key of labels")
+    pooling: Literal["mean", "cls"] = key("mean", "of a text's states: their mean, or the first")
+    most: int = key(1000, "rows that are read", ge=10, le=10**5)
 
 
 class CheckpointPart(RecipePart):
     """How often the run is saved."""
 
-    every: Steps = Field(500, description="steps between checkpoints; 0: only at the end")
-    minutes: float = Field(
-        0.0, ge=0, le=MOST_MINUTES, description="also so many minutes after the last one"
-    )
-    keep: int = Field(2, ge=1, le=10**4, description="how many checkpoints are kept")
-    film: bool = Field(
+    every: Steps = key(500, "steps between checkpoints; 0: only at the end")
+    minutes: float = key(0.0, "also so many minutes after the last one", ge=0, le=MOST_MINUTES)
+    keep: int = key(2, "how many checkpoints are kept", ge=1, le=10**4)
+    film: bool = key(
         False,
-        description="also keep the weights of steps 0, 1, 2, 4, 8, ... and of the last one, for"
-        " `bertsmith export RUN --html`",
+        "also keep the weights of steps 0, 1, 2, 4, 8, ... and of the last one, for `bertsmith"
+        " export RUN --html`",
     )
-
-
-Weight = Annotated[float, Field(ge=0, le=1e6)]
 
 
 class Recipe(RecipePart):
@@ -345,7 +297,8 @@ class Recipe(RecipePart):
         if not self.stages:
             return [(self.data.length, train.batch_tokens, 0)]
         return [
-            (one.length, one.batch_tokens or train.batch_tokens, one.steps) for one in self.stages
+            (stage.length, stage.batch_tokens or train.batch_tokens, stage.steps)
+            for stage in self.stages
         ]
 
     @property
@@ -425,7 +378,8 @@ def validated(kind: type[Kind], values: Mapping[str, Any], where: str) -> Kind:
 def checked(values: Mapping[str, Any], where: str) -> Recipe:
     """A recipe of plain values; a bad one is a one-line error."""
     recipe = validated(Recipe, values, where)
-    _check(recipe, where)
+    for mistake in _mistakes(recipe):
+        raise BertsmithError(f"{where}: {mistake}")
     return recipe
 
 
@@ -440,92 +394,65 @@ def toml_names(folder: Traversable) -> list[str]:
     return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
-def _check(recipe: Recipe, where: str) -> None:
-    """Checks that need more than one key."""
-    train, stages = recipe.train, recipe.stages
+def _mistakes(recipe: Recipe) -> Iterator[str]:
+    """What is wrong with the values of several keys together."""
+    train, stages, held, shares = recipe.train, recipe.stages, recipe.evaluate, recipe.contrastive
     if not train.steps and not train.minutes:
-        raise BertsmithError(f"{where}: how long? Set train.steps or train.minutes above 0")
+        yield "how long? Set train.steps or train.minutes above 0"
     if train.steps and train.minutes:
         values = f"train.steps is {train.steps} and train.minutes {train.minutes:g}"
-        raise BertsmithError(f"{where}: {values}; set one of the two to 0")
+        yield f"{values}; set one of the two to 0"
     if 0 < train.steps <= train.warmup:
-        raise BertsmithError(
-            f"{where}: train.warmup is {train.warmup:g} steps, but the run has {train.steps}: lower"
+        yield (
+            f"train.warmup is {train.warmup:g} steps, but the run has {train.steps}: lower"
             " train.warmup (below 1 it is a share of the run)"
         )
     if recipe.data.corpus and recipe.data.corpora:
-        raise BertsmithError(f"{where}: set data.corpus or data.corpora, not both")
+        yield "set data.corpus or data.corpora, not both"
     if len({part.path for part in recipe.data.corpora}) < len(recipe.data.corpora):
-        raise BertsmithError(f"{where}: data.corpora names a folder twice")
+        yield "data.corpora names a folder twice"
     if train.decay > max(1, train.steps):
-        raise BertsmithError(
-            f"{where}: train.decay is {train.decay:g} steps, but"
-            + (f" the run has {train.steps}" if train.steps else " train.minutes has no steps")
-        )
+        steps = f"the run has {train.steps}" if train.steps else "train.minutes has no steps"
+        yield f"train.decay is {train.decay:g} steps, but {steps}"
     if any(stage.steps == 0 for stage in stages[:-1]):
-        raise BertsmithError(f"{where}: only the last of the stages may leave out its steps")
+        yield "only the last of the stages may leave out its steps"
     if recipe.masking.mask + recipe.masking.random > 1:
-        raise BertsmithError(f"{where}: masking.mask + masking.random is more than 1")
+        yield "masking.mask + masking.random is more than 1"
     if recipe.masking.smoothing and recipe.masking.unit != "token":
-        raise BertsmithError(f'{where}: masking.smoothing needs masking.unit = "token"')
+        yield 'masking.smoothing needs masking.unit = "token"'
     if train.precision == "fp8" and not train.compile:
-        raise BertsmithError(f'{where}: train.precision = "fp8" needs train.compile = true')
+        yield 'train.precision = "fp8" needs train.compile = true'
     if train.trained != "all" and not recipe.model.start:
-        raise BertsmithError(
-            f'{where}: train.trained = "{train.trained}" continues a model: name it with {START}'
-        )
+        yield f'train.trained = "{train.trained}" continues a model: name it with {START}'
     if train.trained != "all" and (train.freeze != "none" or train.precision == "fp8"):
-        key = "freeze" if train.freeze != "none" else 'precision = "fp8"'
-        raise BertsmithError(f'{where}: train.{key} needs train.trained = "all"')
-    if train.adapter and (train.trained != "lora" or recipe.model.keep):
-        why = (
-            "no model.keep: the model is as before"
-            if recipe.model.keep
-            else 'train.trained = "lora"'
-        )
-        raise BertsmithError(f"{where}: train.adapter needs {why}")
+        name = "freeze" if train.freeze != "none" else 'precision = "fp8"'
+        yield f'train.{name} needs train.trained = "all"'
+    if train.adapter and recipe.model.keep:
+        yield "train.adapter needs no model.keep: the model is as before"
+    if train.adapter and train.trained != "lora":
+        yield 'train.adapter needs train.trained = "lora"'
     if train.checkpointing and train.compile:
-        raise BertsmithError(f"{where}: train.checkpointing needs train.compile = false")
-    held = recipe.evaluate
+        yield "train.checkpointing needs train.compile = false"
     if (held.patience or held.keep == "best") and not (held.every and held.tokens):
-        key = "patience" if held.patience else "keep"
-        raise BertsmithError(f"{where}: evaluate.{key} needs evaluate.every and evaluate.tokens")
+        name = "patience" if held.patience else "keep"
+        yield f"evaluate.{name} needs evaluate.every and evaluate.tokens"
     if held.held_out and not held.tokens:
-        raise BertsmithError(f"{where}: evaluate.held_out needs evaluate.tokens")
-    shares = recipe.contrastive
+        yield "evaluate.held_out needs evaluate.tokens"
     if shares.titles + shares.sentences + shares.same > 1:
-        raise BertsmithError(f"{where}: the shares of titles, sentences and same are more than 1")
+        yield "the shares of titles, sentences and same are more than 1"
     needed = {"next_sentence": "next", "sentence_order": "order", "contrastive": "crops"}
-    for name, form in needed.items():
-        if name in recipe.objectives and recipe.data.format != form:
-            raise BertsmithError(f'{where}: the objective {name} needs data.format = "{form}"')
+    for name, format in needed.items():
+        if name in recipe.objectives and recipe.data.format != format:
+            yield f'the objective {name} needs data.format = "{format}"'
 
 
 def read_toml(path: Path) -> str:
     """The text of a TOML file."""
     try:
-        return path.read_text("utf-8-sig")
+        with reading(path):
+            return path.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BertsmithError(f"{path}: not UTF-8 text (byte {error.start})") from error
-    except OSError as error:
-        raise BertsmithError(f"{path}: cannot be read ({cause(error)})") from error
-
-
-def _demand_plain(place: str, value: Any) -> None:
-    """Refuse what config.json or a recipe file cannot hold."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            _demand_plain(place, key)
-            _demand_plain(f"{place}{key}: ", inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            _demand_plain(place, inner)
-    elif isinstance(value, str):
-        value.encode()  # half a surrogate pair is a ValueError
-    elif not isinstance(value, int | float):
-        raise ValueError(f"{place}{value!r} is not text, a number, a list or a table")
-    elif not math.isfinite(value):
-        raise ValueError(f"{place}{value} is not a finite number")
 
 
 def change_name(change: str) -> str:
@@ -539,28 +466,28 @@ def apply_change(values: dict[str, Any], change: str) -> None:
     where = change_name(change)
     if not sign or not key.strip():
         raise BertsmithError(f"{where}: it should look like train.learning_rate=1e-3")
-    *tables, last = key.strip().split(".")
-    place: Any = values
-    for table in tables:
-        if isinstance(place, list):
-            if not table.isdecimal() or int(table) >= len(place):
-                raise BertsmithError(f"{where}: there are {len(place)}, numbered from 0")
-            place = place[int(table)]
+    *names, last = key.strip().split(".")
+    table: Any = values
+    for name in names:
+        if not isinstance(table, list):
+            table = table.setdefault(name, {})
+        elif name.isdecimal() and int(name) < len(table):
+            table = table[int(name)]
         else:
-            place = place.setdefault(table, {})
-        if not isinstance(place, dict | list):
-            raise BertsmithError(f"{where}: {table} is not a table")
-    if isinstance(place, list):
+            raise BertsmithError(f"{where}: there are {len(table)}, numbered from 0")
+        if not isinstance(table, dict | list):
+            raise BertsmithError(f"{where}: {name} is not a table")
+    if isinstance(table, list):
         raise BertsmithError(f"{where}: name a key of {key.strip()}")
     try:
-        place[last] = tomllib.loads(f"value = {value.strip()}")["value"]
+        table[last] = tomllib.loads(f"value = {value.strip()}")["value"]
     except (ValueError, RecursionError):
-        place[last] = value.strip()
+        table[last] = value.strip()
 
 
 def complaint(error: ValidationError, root: type[RecipePart]) -> str:
     """The first mistake in a line, with the nearest known key of `root` where one is unknown."""
-    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    first = min(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")
     place = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         near = nearest(str(first["loc"][-1]), _keys(root, first["loc"][:-1]))

@@ -1,14 +1,16 @@
-"""The state of a run and its checkpoints: written atomically, verified when read."""
+"""The state of a run and its checkpoints: written by a thread, atomically; verified when read."""
 
 from __future__ import annotations
 
 import json
 import re
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, NamedTuple
 
 import torch
@@ -17,12 +19,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import cause, digest, sync
+from bertsmith.files import cause, digest, sync, write_json
 from bertsmith.train.distributed import Ranks, assign, is_sharded, shards_of
 from bertsmith.train.optimizer import CompositeOptimizer, local_shard
 from bertsmith.train.weights import Averages, Best
 
 WRITING, REPLACED = ".writing-", ".replaced-"
+POLL = 0.05  # seconds between two looks for the shards of other ranks
 SHARD = re.compile(r"-\d{5}-of-\d{5}(?=\.safetensors$)")
 Tensors = Mapping[str, Tensor]
 Parts = Mapping[str, Tensors]  # file → its tensors
@@ -120,25 +123,24 @@ class TensorState:
         for place, value in saved.tensors.get("optimizer", {}).items():
             name, _, key = place.rpartition(":")
             stored.setdefault(name, {})[key] = value
-        for one in self.optimizer.optimizers:
-            for group in one.param_groups:
+        for optimizer in self.optimizer.optimizers:
+            for group in optimizer.param_groups:
                 # Others read the step count on the CPU: on a GPU each read would wait for it.
-                on_device = group.get("fused") or group.get("capturable")
+                on_device = bool(group.get("fused") or group.get("capturable"))
                 for parameter in group["params"]:
                     values = stored.get(self.names[parameter], {})
-                    one.state[parameter] = dict(_states(parameter, values, bool(on_device)))
+                    optimizer.state[parameter] = {
+                        key: _placed(value, parameter, on_device) for key, value in values.items()
+                    }
 
 
-def _states(
-    parameter: nn.Parameter, stored: Tensors, on_device: bool
-) -> Iterator[tuple[str, Tensor]]:
-    for key, value in stored.items():
-        if value.ndim == 0:
-            yield key, value.to(parameter.device) if on_device else value
-        else:
-            state = torch.zeros_like(parameter)
-            assign(state, value)
-            yield key, state
+def _placed(value: Tensor, parameter: nn.Parameter, on_device: bool) -> Tensor:
+    """A value of an optimizer's state: a number, or a tensor that is laid out like a parameter."""
+    if value.ndim == 0:
+        return value.to(parameter.device) if on_device else value
+    state = torch.zeros_like(parameter)
+    assign(state, value)
+    return state
 
 
 def host_copy(tensor: Tensor) -> Tensor:
@@ -190,11 +192,13 @@ class Checkpoints:
     def write(self, step: int, parts: Parts) -> dict[str, str]:
         """Write files of tensors; returns their SHA-256 sums."""
         with self._complaining(step):
-            paths = [self._part(step) / f"{name}.safetensors" for name in parts]
-            for path, tensors in zip(paths, parts.values(), strict=True):
+            sums = {}
+            for name, tensors in parts.items():
+                path = self._part(step) / f"{name}.safetensors"
                 save_file(dict(tensors), path)
                 sync(path)
-            return {path.name: digest(path) for path in paths}
+                sums[path.name] = digest(path)
+            return sums
 
     def commit(self, step: int, sums: Mapping[str, str], numbers: Mapping[str, Any]) -> None:
         """Add the numbers and the sums of all files, and rename the folder into its place."""
@@ -283,3 +287,95 @@ class Checkpoints:
         for later in self.steps():
             if later > step:
                 shutil.rmtree(self.path(later), ignore_errors=True)
+
+
+class BackgroundWriter:
+    """Writes the checkpoints of a run, one at a time.
+
+    `start` copies the tensors and returns; a thread of each rank writes its shards, and the first
+    rank's thread completes the checkpoint when all shards are there. So it is whole or not there,
+    whenever the processes end. An error is raised by the next `settle`.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, state: TensorState, ranks: Ranks) -> None:
+        self.checkpoints, self.state, self.ranks = checkpoints, state, ranks
+        self.thread: Thread | None = None
+        self.fault: Exception | None = None
+        self.given_up = Event()  # another rank's shards will not come
+        self.took = 0.0  # seconds that the last checkpoint took to write
+
+    def start(self, step: int, numbers: Mapping[str, Any]) -> None:
+        """Copy the tensors as they are now, and write them in the background; on all ranks."""
+        self.settle()
+        self.ranks.run_on_first(lambda: self.checkpoints.begin(step))
+        parts = self.state.copied(self.ranks)
+        on_gpu = self.ranks.device.type == "cuda"
+        copied = torch.cuda.current_stream(self.ranks.device).record_event() if on_gpu else None
+
+        def write() -> None:
+            began = time.monotonic()
+            try:
+                if copied is not None:
+                    copied.synchronize()
+                self._write(step, parts, numbers)
+            except Exception as error:  # noqa: BLE001 - the main thread raises it
+                self.fault = error
+            self.took = time.monotonic() - began
+
+        if parts:
+            self.thread = Thread(target=write, name="checkpoint", daemon=True)
+            self.thread.start()
+
+    def settle(self) -> None:
+        """Wait until the last checkpoint is written; an error of any rank is raised on all."""
+        faults: list[str] = []
+        if self.state.shards > 1:
+            own = None if self.ranks.first else self._joined()
+            faults = [fault for fault in self.ranks.collect(own and str(own)) if fault]
+
+        def end() -> None:
+            if faults:
+                self.given_up.set()
+            fault = self._joined()
+            if faults:
+                raise BertsmithError(faults[0])
+            if fault is not None:
+                raise fault
+
+        self.ranks.run_on_first(end)
+
+    def save_alone(self, step: int, numbers: Mapping[str, Any]) -> None:
+        """Write a checkpoint at once, without the other ranks."""
+        self._joined()
+        self.checkpoints.save(step, self.state.copied(self.ranks), numbers)
+
+    def _joined(self) -> Exception | None:
+        """Wait for the own thread; returns its error."""
+        if self.thread is not None:
+            self.thread.join()
+            self.thread = None
+        fault, self.fault = self.fault, None
+        return fault
+
+    def _write(self, step: int, parts: Any, numbers: Mapping[str, Any]) -> None:
+        sums = self.checkpoints.write(step, parts)
+        if not self.ranks.first:
+            write_json(self.checkpoints.listed(step, self.ranks.rank), sums)
+            return
+        for rank in range(1, self.state.shards):
+            listed = self.checkpoints.listed(step, rank)
+            while not listed.exists():
+                if self.given_up.wait(POLL):
+                    raise BertsmithError(f"{listed}: not written by its rank")
+            sums |= json.loads(listed.read_text("utf-8"))
+            listed.unlink()
+        self.checkpoints.commit(step, sums, numbers)
+
+    def __enter__(self) -> BackgroundWriter:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Wait for the own thread: nothing is written once the run is left."""
+        if error is not None:
+            self.given_up.set()
+        self._joined()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -32,40 +32,9 @@ class StepResult(NamedTuple):
     loss: float
     gradient_norm: float  # before clipping
     sums: dict[str, tuple[float, float]]  # the pairs that the module reports
-    extras: list[float]  # sums of the caller's `extras`
     skipped: str  # why the step was skipped; empty if it was not
+    extras: Sequence[float] = ()  # sums of the caller's `extras`
     scale: float = 0.0  # of the loss, in float16
-
-
-class StepNote(NamedTuple):
-    """The facts about a step that are known before its result."""
-
-    counts: Mapping[str, float]  # predictions of each loss term
-    learning_rate: float
-    step: int
-    samples: int
-    tokens: int  # of the step
-    total_tokens: int  # of all steps up to it
-    elapsed: float
-    seconds: float
-    useful: float
-
-    def rows(self, result: StepResult) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the two log rows of the step: values and timing."""
-        row: dict[str, Any] = {"step": self.step}
-        for name, (first, second) in result.sums.items():
-            if name in self.counts:  # a loss and its correct predictions
-                row[name] = first / max(self.counts[name], 1)
-                row[f"{name}_accuracy"] = second / max(self.counts[name], 1)
-            else:  # a ratio: the whole and the part
-                row[name] = second / max(first, 1)
-        row |= {"loss": result.loss, "gradient_norm": result.gradient_norm}
-        row |= {"learning_rate": self.learning_rate, "samples": self.samples}
-        row |= {"tokens": self.total_tokens}
-        row |= {"skipped": result.skipped} if result.skipped else {}
-        row |= {"loss_scale": result.scale} if result.scale else {}
-        timing = {"step": self.step, "seconds": round(self.seconds, 4), "tokens": self.tokens}
-        return row, timing | {"elapsed": round(self.elapsed, 3)}
 
 
 class TrainingStep:
@@ -91,7 +60,7 @@ class TrainingStep:
         self.module, self.optimizer, self.ranks, self.clip = module, optimizer, ranks, clip
         self.guard, self.objectives = guard or Guard(), list(objectives)
         self.scale = scale  # with float16
-        self.comparing = next((one for one in self.objectives if one.compares), None)
+        self.comparing = next((own for own in self.objectives if own.compares), None)
         self.tables, self.compiled = TableGradients(tables), compiled
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self.key_biases = KeyBiases(module)
@@ -131,13 +100,16 @@ class TrainingStep:
         self.optimizer.clear()
         self.tables.clear()
         extra = sums[2 * len(names) :]
-        return StepResult(loss, total, pairs, extra, skipped, scale if self.scale else 0.0)
+        return StepResult(loss, total, pairs, skipped, extra, scale if self.scale else 0.0)
 
     def _gradients(self, micro_batches: Sequence[MicroBatch]) -> tuple[list[str], Tensor]:
-        """Backward through this rank's micro-batches: names of pairs, and loss and pairs summed."""
+        """Backward through this rank's micro-batches; returns names, and sums of loss and pairs."""
         names: list[str] = []
         rows: list[Tensor] = []
-        comparing = self._comparing(micro_batches)
+        comparing = None
+        if self.comparing is not None and (len(micro_batches) > 1 or self.ranks.count > 1):
+            examples = [(batch.inputs[0], batch.active) for batch in micro_batches]
+            comparing = Comparing(self.module, self.comparing, self.ranks, examples)
         for number, (inputs, active) in enumerate(micro_batches):
             compare = () if comparing is None else (comparing.of(number),)
             with self.ranks.no_sync(self.module, number + 1 == len(micro_batches)):
@@ -152,14 +124,6 @@ class TrainingStep:
             rows.append(row if active else torch.zeros_like(row))
         return names, torch.stack(rows).sum(0) if len(rows) > 1 else rows[0]
 
-    def _comparing(self, micro_batches: Sequence[MicroBatch]) -> Comparing | None:
-        """What gathers the texts of all micro-batches and ranks, if the loss compares them."""
-        if self.comparing is None or (len(micro_batches) == 1 and self.ranks.count == 1):
-            return None
-        examples = [one.inputs[0] for one in micro_batches]
-        active = [one.active for one in micro_batches]
-        return Comparing(self.module, self.comparing, self.ranks, examples, active)
-
     def _update(self, gradients: list[Tensor], norm: float, scale: float) -> None:
         clipped = self.clip / norm if self.clip and norm > self.clip else 1.0
         if clipped != scale:
@@ -173,7 +137,7 @@ class TrainingStep:
 
 
 class KeyBiases:
-    """The biases of keys in attention whose positions do not meet keys.
+    """The biases of key projections, in attention that adds no positions to keys.
 
     Such a bias adds the same number to all scores of a query, which softmax ignores. Its gradient
     is 0 but for rounding errors. Adam scales these up to full steps, which differ on each device.
@@ -220,9 +184,8 @@ def large_tables(model: nn.Module) -> list[nn.Embedding]:
 class TableGradients:
     """Dense gradients of embedding tables, computed from sparse ones.
 
-    In each backward pass torch allocates a zero table for a few hundred rows, a tenth of the time
-    of a step on a CPU. Here only the rows are computed and copied into a table that is reused;
-    the gradient is the same.
+    For dense gradients torch fills a table with zeros in each backward pass, a tenth of the time
+    of a step on a CPU. Here the rows that a step reads are copied into a table that is reused.
     """
 
     def __init__(self, tables: Sequence[nn.Embedding]) -> None:

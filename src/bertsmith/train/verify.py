@@ -36,10 +36,9 @@ def verify_resume(
     if recipe.train.minutes:
         raise BertsmithError("a time budget differs from run to run: set train.steps")
     warmup = min(recipe.train.warmup, steps / 2)
-    part = recipe.train.model_copy(update={"steps": steps, "warmup": warmup})
-    every = max(1, steps // 8)
-    kept = recipe.checkpoint.model_copy(update={"every": every})
-    short = recipe.model_copy(update={"train": part, "checkpoint": kept})
+    train = recipe.train.model_copy(update={"steps": steps, "warmup": warmup})
+    checkpoint = recipe.checkpoint.model_copy(update={"every": max(1, steps // 8)})
+    short = recipe.model_copy(update={"train": train, "checkpoint": checkpoint})
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(folder or scratch)
         base.mkdir(parents=True, exist_ok=True)
@@ -47,42 +46,41 @@ def verify_resume(
         file.write_text(short.toml(), "utf-8")
         began = time.monotonic()
         _finish(file, base / "peace", ranks)
-        whole = time.monotonic() - began
-        say(f"uninterrupted: {whole:.1f} s")
+        duration = time.monotonic() - began
+        say(f"uninterrupted: {duration:.1f} s")
         draw = random.Random(seed)
         for number in range(kills):
             resume = (base / "killed" / "recipe.toml").exists()
             process = _start(file, base / "killed", ranks, resume)
-            _wait(process, base / "killed" / "timing.jsonl", draw, whole, anywhere=number % 2 == 0)
+            _wait(
+                process, base / "killed" / "timing.jsonl", draw, duration, anywhere=number % 2 == 0
+            )
             if process.poll() is None:
-                _kill(process)
+                with process:
+                    os.killpg(process.pid, signal.SIGKILL)  # its children, too
                 say(f"killed; its last checkpoint is of step {_step(base / 'killed')}")
             elif process.returncode:
                 raise BertsmithError(f"the run ended with status {process.returncode}")
         _finish(file, base / "killed", ranks, (base / "killed" / "recipe.toml").exists())
         sums = [_sums(base / name) for name in ("peace", "killed")]
-    same = sums[0] == sums[1]
-    return {"equal": same, "steps": steps, "kills": kills, "sums": sums}
+    return {"equal": sums[0] == sums[1], "steps": steps, "kills": kills, "sums": sums}
 
 
 def _wait(
-    process: subprocess.Popen[bytes], log: Path, draw: random.Random, whole: float, anywhere: bool
+    process: subprocess.Popen[bytes],
+    log: Path,
+    draw: random.Random,
+    duration: float,
+    anywhere: bool,
 ) -> None:
     """Wait until a random moment, within the run's time or soon after its next logged step."""
-    if anywhere:
-        _sleep(process, draw.uniform(0, whole))
-        return
     before = log.stat().st_mtime_ns if log.exists() else 0
-    while process.poll() is None:
+    while not anywhere and process.poll() is None:
         if log.exists() and log.stat().st_mtime_ns != before:
             break
         time.sleep(0.01)
-    _sleep(process, draw.uniform(0, whole / 10))
-
-
-def _sleep(process: subprocess.Popen[bytes], seconds: float) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=seconds)
+        process.wait(timeout=draw.uniform(0, duration if anywhere else duration / 10))
 
 
 def _start(recipe: Path, run: Path, ranks: int, resume: bool) -> subprocess.Popen[bytes]:
@@ -103,14 +101,6 @@ def _finish(recipe: Path, run: Path, ranks: int, resume: bool = False) -> None:
         last = error.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
         why = last[0].removeprefix("bertsmith: ")
         raise BertsmithError(f"the run ended with status {process.returncode}: {why}")
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a run and its child processes with SIGKILL."""
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    if process.stderr:
-        process.stderr.close()
 
 
 def _step(run: Path) -> int:

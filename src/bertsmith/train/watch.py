@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import BertsmithError
@@ -28,17 +29,13 @@ SPEED = 20  # steps over which speed is averaged
 class Watch:
     """Base class of progress views: keeps the most recent values."""
 
-    def __init__(self, folder: RunFolder, recipe: Recipe, made: Built) -> None:
+    def __init__(self, folder: RunFolder, recipe: Recipe, setup: Built) -> None:
         self.recipe = recipe
         self.last: dict[str, Any] = {}
         self.held: dict[str, Any] = {}
         self.timings: list[tuple[float, int]] = []
-        self.flops = training_flops(
-            made.learner,
-            recipe.lengths()[-1][0],
-            tokens=recipe.train.micro_tokens,
-            masked=recipe.masking.rate,
-        )
+        sizes: Any = {"tokens": recipe.train.micro_tokens, "masked": recipe.masking.rate}
+        self.flops = training_flops(setup.learner, recipe.lengths()[-1][0], **sizes)
         self.peak = self.elapsed = 0.0
         self.useful, self.ranks = 1.0, 1
         self.unigram = 0.0  # unigram loss in nats, if tokens are predicted
@@ -96,14 +93,14 @@ class Notes(Watch):
 class Lines(Notes):
     """Print lines at intervals, for logs and pipes."""
 
-    said = 0.0
+    printed = 0.0
 
     def show(self, row: Mapping[str, Any]) -> None:
         """Print a line every few seconds at most, and after every evaluation."""
         held = "loss" not in row
-        if not held and time.monotonic() - self.said < 5 and row["step"] > 1:
+        if not held and time.monotonic() - self.printed < 5 and row["step"] > 1:
             return
-        self.said = time.monotonic()
+        self.printed = time.monotonic()
         numbers = {k: v for k, v in row.items() if isinstance(v, float)}
         text = "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
         speed = "" if held else f"  {self.speed():,.0f} tokens/s, {self.time_left()}"
@@ -125,7 +122,6 @@ class Live(Watch):
 
     def __exit__(self, *error: Any) -> None:
         self.view.__exit__(*error)
-        super().__exit__(*error)
 
     def show(self, row: Mapping[str, Any]) -> None:
         """Redraw the view."""
@@ -155,7 +151,7 @@ class Live(Watch):
             if name.endswith("_accuracy"):
                 term = name.removesuffix("_accuracy")
                 held = self.held.get(f"held_out_{term}")
-                more = f"   held out {held:.3f}" if held is not None else ""
+                more = "" if held is None else f"   held out {held:.3f}"
                 if self.unigram and term in PREDICT_TOKENS:
                     more += f"   (word frequencies alone: {self.unigram:.3f})"
                 grid.add_row(term, f"{self.last[term]:.3f}, accuracy {value:.1%}{more}")
@@ -176,11 +172,8 @@ def curve(values: list[float], width: int = 40) -> str:
     """Return a sparkline of values, each of its bars the mean of as many."""
     if len(values) < 2:
         return ""
-    size = max(1, -(-len(values) // width))
-    means = [
-        sum(part) / len(part)
-        for part in (values[start : start + size] for start in range(0, len(values), size))
-    ]
+    size = -(-len(values) // width)
+    means = [fmean(values[start : start + size]) for start in range(0, len(values), size)]
     low, high = min(means), max(means)
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(BARS[round((mean - low) * scale)] for mean in means)
@@ -189,11 +182,11 @@ def curve(values: list[float], width: int = 40) -> str:
 MakeWatch = Callable[[RunFolder, Recipe, "Built"], Watch]  # creates a custom view
 
 
-def watcher(show: str | MakeWatch | None, folder: RunFolder, recipe: Recipe, made: Built) -> Watch:
+def watcher(show: str | MakeWatch | None, folder: RunFolder, recipe: Recipe, setup: Built) -> Watch:
     """Return the requested view; by default "live" on a terminal, else "lines"."""
     kind = show or ("live" if sys.stderr.isatty() else "lines")
     view = VIEWS[kind] if isinstance(kind, str) else kind
-    return view(folder, recipe, made)
+    return view(folder, recipe, setup)
 
 
 VIEWS: dict[str, MakeWatch] = {"live": Live, "lines": Lines, "none": Watch}

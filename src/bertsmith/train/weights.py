@@ -23,10 +23,10 @@ class Averages:
     Adam's moments, the first value is not kept for as long as the average reaches back.
     """
 
-    def __init__(self, named: Mapping[str, nn.Parameter], decay: float) -> None:
-        self.named, self.decay, self.updates = named, decay, 0
+    def __init__(self, parameters: Mapping[str, nn.Parameter], decay: float) -> None:
+        self.parameters, self.decay, self.updates = parameters, decay, 0
         self.values: dict[str, Tensor] = {
-            name: parameter.detach().clone() for name, parameter in named.items() if decay
+            name: parameter.detach().clone() for name, parameter in parameters.items() if decay
         }
 
     @torch.no_grad()
@@ -35,26 +35,26 @@ class Averages:
         if self.values:
             self.updates += 1
             rate = (1 - self.decay) / (1 - self.decay**self.updates)
-            weights = [local_shard(parameter) for parameter in self.named.values()]
-            torch._foreach_lerp_([local_shard(one) for one in self.values.values()], weights, rate)
+            weights = [local_shard(parameter) for parameter in self.parameters.values()]
+            averages = [local_shard(value) for value in self.values.values()]
+            torch._foreach_lerp_(averages, weights, rate)
 
     @contextmanager
     def swapped_in(self, module: nn.Module) -> Iterator[None]:
         """Context manager: use the averages in place of the weights."""
-        before = {name: self.named[name].detach().clone() for name in self.values}
-        self.apply()
+        before = {name: self.parameters[name].detach().clone() for name in self.values}
+        self.apply(self.values)
         reshard(module)
         try:
             yield
         finally:
-            for name, value in before.items():
-                self.named[name].data.copy_(value)
+            self.apply(before)
             reshard(module)
 
-    def apply(self) -> None:
-        """Replace the weights by the averages permanently."""
-        for name, value in self.values.items():
-            self.named[name].data.copy_(value)
+    def apply(self, values: Mapping[str, Tensor] | None = None) -> None:
+        """Replace the weights, by default by the averages."""
+        for name, value in (values or self.values).items():
+            self.parameters[name].data.copy_(value)
 
 
 class Best:
@@ -70,7 +70,7 @@ class Best:
         self.highest = -math.inf  # the best score
         self.waited = 0  # evaluations since there was a better one
 
-    def consider(self, score: float, step: int, named: Mapping[str, nn.Parameter]) -> None:
+    def consider(self, score: float, step: int, parameters: Mapping[str, nn.Parameter]) -> None:
         """Copy the current weights if their score is the best so far.
 
         Of equal scores the later wins: with few examples scores tie while losses still fall.
@@ -78,23 +78,20 @@ class Best:
         value = -math.inf if math.isnan(score) else score
         better = self.take == "last" or value >= self.highest or not self.weights
         if better and self.take != "none":
-            self.weights = {
-                name: weights.detach().clone()
-                for name, weights in named.items()
-                if weights.requires_grad
-            }
+            trained = ((name, p) for name, p in parameters.items() if p.requires_grad)
+            self.weights = {name: parameter.detach().clone() for name, parameter in trained}
             self.step = step
         self.waited = 0 if value > self.highest else self.waited + 1
         self.highest = max(self.highest, value)
 
     @torch.no_grad()
-    def restore(self, named: Mapping[str, nn.Parameter]) -> None:
+    def restore(self, parameters: Mapping[str, nn.Parameter]) -> None:
         """Copy the best weights, if there are any, into a model's parameters."""
         for name, weights in self.weights.items():
             if is_sharded(weights):
-                named[name].copy_(weights)
+                parameters[name].copy_(weights)
             else:
-                assign(named[name], weights)
+                assign(parameters[name], weights)
 
     def numbers(self) -> dict[str, Any]:
         """All but the weights, as JSON."""
