@@ -157,8 +157,8 @@ def _match(
     for ours, parameter in model.named_parameters():
         theirs = names.theirs(ours)
         absent = [name for name in theirs if name not in stored]
-        room, kind, part = (*ours.split("."), "", "")[:3]
-        if room == "heads" and kind in fresh and (absent or part == "output"):
+        room, kind, module = (*ours.split("."), "", "")[:3]
+        if room == "heads" and kind in fresh and (absent or module == "output"):
             new_tensors.add(ours)
         elif absent:
             missing += absent

@@ -151,8 +151,8 @@ def write_sentence(
         write_dense(directory / f"{number}_Dense", dense)
     if static:
         return
-    pooling = {key: POOLS.get(mode) == sentence.pool for key, mode in MODES.items()}
-    pooling = {"word_embedding_dimension": width, **pooling}
+    modes = {key: POOLS.get(mode) == sentence.pool for key, mode in MODES.items()}
+    pooling = {"word_embedding_dimension": width, **modes}
     with writing(directory):
         (directory / "1_Pooling").mkdir(exist_ok=True)
     write_json(directory / "1_Pooling" / "config.json", pooling)

@@ -71,7 +71,9 @@ class Verbs(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """A list for each section."""
         for section, verbs in SECTIONS.items():
-            commands = [(name, self.get_command(ctx, name)) for name in verbs]
+            commands: list[tuple[str, Any]] = [
+                (name, self.get_command(ctx, name)) for name in verbs
+            ]
             rows = [(name, command.get_short_help_str(limit=66)) for name, command in commands]
             with formatter.section(section):
                 formatter.write_dl(rows)

@@ -282,7 +282,7 @@ def _speed(worker: PartRunner, name: str) -> dict[str, Any]:
     torch.set_num_threads(threads)
     length = min(LENGTH, config.max_length)
     speed, latency = measure(build(config), vocabulary=config.vocabulary, length=length)
-    content = {"tokens_per_second": speed, "latency_ms": latency}
+    content: dict[str, Any] = {"tokens_per_second": speed, "latency_ms": latency}
     content |= {"threads": threads, "cpu": cpu_name()}
     worker.store.finish(f"{name}/speed", content)
     return content

@@ -33,18 +33,14 @@ from bertsmith.train.step import allow_signals, large_tables
 from bertsmith.train.weights import Best
 
 
-class TrainingCallback(Protocol):
-    """A callback for the progress of a run."""
+class TrainingCallback:
+    """A callback for the progress of a run, which does nothing."""
 
     def step(self, done: int, total: int, loss: float) -> None:
         """A step is done."""
 
     def epoch(self, row: dict[str, Any]) -> None:
         """An epoch is done: its seed, its number, its mean loss, and the scores if there are."""
-
-
-class SilentCallback(TrainingCallback):
-    """A callback that does nothing."""
 
 
 @contextmanager
@@ -55,12 +51,12 @@ def progress_bar(wanted: bool | None) -> Iterator[TrainingCallback]:
     if wanted is None:
         wanted = sys.stderr.isatty() or Console().is_jupyter
     if not wanted:
-        yield SilentCallback()
+        yield TrainingCallback()
         return
     with bar_of("{task.description}{task.completed} of {task.total} steps") as bar:
         task = bar.add_task("", total=None)
 
-        class Bar(SilentCallback):
+        class Bar(TrainingCallback):
             def step(self, done: int, total: int, loss: float) -> None:
                 bar.update(task, completed=done, total=total, description=f"loss {loss:.4f}, ")
 
@@ -162,7 +158,7 @@ class Tuning:
         if not samples:
             raise BertsmithError(f"{training.dataset.path}: contains no training examples")
         self.bert, self.training, self.samples = bert, training, samples
-        self.settings, self.look, self.watch = settings, look, watch or SilentCallback()
+        self.settings, self.look, self.watch = settings, look, watch or TrainingCallback()
         self.checkpoints, self.ranks = checkpoints, ranks or Ranks.alone(bert.device)
         self.history, self.best, self.loggers = History(), Best(), loggers
         self.sharded = False  # are the weights divided over the ranks?

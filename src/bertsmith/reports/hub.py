@@ -106,7 +106,8 @@ def _model(run: Path) -> tuple[Path, list[EvalResult]]:
         return run / "model", list(_results("fill-mask", HELD_OUT, "", kinds))
     if not any((run / name).is_file() for name in ("config.json", ADAPTER)):
         raise BertsmithError(f"{run}: no model: it has neither config.json nor {ADAPTER}")
-    content, results = read_table(run / "report.json") or {}, []
+    content = read_table(run / "report.json") or {}
+    results: list[EvalResult] = []
     for split, scores in (content.get("scores") or {}).items():
         file = content["files"].get(split, {}).get("file", split)
         results += _results(task_named(content["task"]).hub_tag, file, split, scores or {})
