@@ -28,7 +28,7 @@ from bertsmith.finetuning.frozen import FastLearner, FrozenEncoder, StoredVector
 from bertsmith.finetuning.plan import TrainingPlan
 from bertsmith.finetuning.result import TrainingRun
 from bertsmith.finetuning.settings import RunSettings, rate_for
-from bertsmith.finetuning.tuning import History, TrainingCallback, Tuning
+from bertsmith.finetuning.tuning import History, SilentCallback, Tuning
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.intervals import drawn_weights
 from bertsmith.metrics.labels import Weights
@@ -63,7 +63,7 @@ class OutOfTime(Exception):  # noqa: N818 - nobody sees it
     """A training would not end in time."""
 
 
-class Limit(TrainingCallback):
+class Limit(SilentCallback):
     """Stops a training after so many seconds, or after its first steps."""
 
     def __init__(self, seconds: float, steps: float = math.inf) -> None:

@@ -33,14 +33,24 @@ from bertsmith.train.step import allow_signals, large_tables
 from bertsmith.train.weights import Best
 
 
-class TrainingCallback:
-    """A callback for the progress of a run, which does nothing."""
+class TrainingCallback(Protocol):
+    """A callback for the progress of a run."""
 
     def step(self, done: int, total: int, loss: float) -> None:
         """A step is done."""
 
     def epoch(self, row: dict[str, Any]) -> None:
         """An epoch is done: its seed, its number, its mean loss, and the scores if there are."""
+
+
+class SilentCallback:
+    """A callback that does nothing."""
+
+    def step(self, done: int, total: int, loss: float) -> None:
+        """A step is done."""
+
+    def epoch(self, row: dict[str, Any]) -> None:
+        """An epoch is done."""
 
 
 @contextmanager
@@ -51,12 +61,12 @@ def progress_bar(wanted: bool | None) -> Iterator[TrainingCallback]:
     if wanted is None:
         wanted = sys.stderr.isatty() or Console().is_jupyter
     if not wanted:
-        yield TrainingCallback()
+        yield SilentCallback()
         return
     with bar_of("{task.description}{task.completed} of {task.total} steps") as bar:
         task = bar.add_task("", total=None)
 
-        class Bar(TrainingCallback):
+        class Bar(SilentCallback):
             def step(self, done: int, total: int, loss: float) -> None:
                 bar.update(task, completed=done, total=total, description=f"loss {loss:.4f}, ")
 
@@ -158,7 +168,7 @@ class Tuning:
         if not samples:
             raise BertsmithError(f"{training.dataset.path}: contains no training examples")
         self.bert, self.training, self.samples = bert, training, samples
-        self.settings, self.look, self.watch = settings, look, watch or TrainingCallback()
+        self.settings, self.look, self.watch = settings, look, watch or SilentCallback()
         self.checkpoints, self.ranks = checkpoints, ranks or Ranks.alone(bert.device)
         self.history, self.best, self.loggers = History(), Best(), loggers
         self.sharded = False  # are the weights divided over the ranks?
