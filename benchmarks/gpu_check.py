@@ -243,7 +243,7 @@ def check_replayed(
         losses.append([row.loss for row in rows])
         if kind is CapturedStep:
             check(f"{what}: steps are replayed", step.graphs >= 3, graphs=step.graphs)
-            check(f"{what}: no step is skipped", not any(row.fault for row in rows))
+            check(f"{what}: no step is skipped", not any(row.skipped for row in rows))
     gap = float((torch.tensor(losses[0]) - torch.tensor(losses[1])).abs().max())  # NaN if one is
     check(
         f"{what}: losses of replayed steps",

@@ -88,7 +88,7 @@ def test_one_rule_for_all_tasks(
     run: Run, model: Path, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Epochs follow from the number of steps, and symmetric pairs are learned in both orders."""
-    monkeypatch.setattr("bertsmith.finetuning.setup.LEAST_STEPS", 5)
+    monkeypatch.setattr("bertsmith.tasks.labels.LabelTask.least_steps", 5)
     monkeypatch.setattr("bertsmith.finetuning.setup.MUON_STEPS", 6)
     folder, file = tmp_path / "model", tmp_path / "seeds.jsonl"
     shutil.copytree(model, folder)

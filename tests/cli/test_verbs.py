@@ -10,7 +10,7 @@ from rich.console import Console
 
 from bertsmith import load
 from bertsmith.checkpoint import built_in
-from bertsmith.cli import options
+from bertsmith.cli import shared
 from bertsmith.corpus import Corpus
 from bertsmith.errors import BertsmithError
 from bertsmith.tokenizer import Tokenizer
@@ -23,7 +23,7 @@ MASKED = ["The [MASK] flows.", "[MASK] and [MASK] 😀"]
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal of 60 columns."""
-    monkeypatch.setattr(options, "console", lambda: Console(highlight=False, width=60))
+    monkeypatch.setattr(shared, "console", lambda: Console(highlight=False, width=60))
 
 
 # ------------------------------------------------------------------ fill-mask

@@ -140,7 +140,7 @@ def test_few_steps_are_made_by_adamw(
 def test_notes_say_what_follows_from_few_examples(
     own: Own, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertsmith.finetuning.setup.LEAST_STEPS", 6)
+    monkeypatch.setattr("bertsmith.tasks.labels.LabelTask.least_steps", 6)
     folder = own(finetune={"learning_rate": 4e-4, "optimizer": "muon", "layer_decay": 0.9})
     notes = finetune(folder, write("t.jsonl", ROWS), hold_out=0).notes
     assert "because of few examples: epochs 20, learning rate 0.0008, optimizer adamw" in notes

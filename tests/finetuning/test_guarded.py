@@ -293,9 +293,10 @@ def test_weights_are_exchanged_without_interruption(
     finetune(folder, file, tmp_path / "whole", **settings)
     apply = Averages.apply
 
-    def signalling(averages: Averages) -> None:
-        apply(averages)
-        os.kill(os.getpid(), signal.SIGTERM)
+    def signalling(averages: Averages, values: Any = None) -> None:
+        apply(averages, values)
+        if values is None:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patch:
         patch.setattr(Averages, "apply", signalling)

@@ -15,7 +15,7 @@ from bertsmith.examples import Example
 from bertsmith.objectives import replaced
 from bertsmith.train import Recipe
 from bertsmith.train.building import Built, built, examples_of
-from bertsmith.train.precision import Precision, supported
+from bertsmith.train.precision import Precision, slots_of, supported
 from model.tiny import TINY
 from sampled import sampled
 from train.test_pretrain import OBJECTIVES
@@ -137,7 +137,7 @@ def test_the_policy_says_what_stays_in_float32() -> None:
     module = nn.ModuleList([table, norm, dense])
     assert HALF.exact(module) == {table: True, norm: True}
     assert gpu.exact(module) == {}
-    assert HALF.slots(module.named_modules(), HALF.exact(module)).keys() == {"2.weight", "2.bias"}
+    assert slots_of(module.named_modules(), HALF.exact(module)).keys() == {"2.weight", "2.bias"}
     assert Precision.of("float32", CPU).wrap(module) is module
 
 

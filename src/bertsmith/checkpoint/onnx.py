@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +28,11 @@ from bertsmith.checkpoint.checkpoint import Checkpoint
 from bertsmith.checkpoint.sentence import Sentence
 from bertsmith.checkpoint.write import STORED
 from bertsmith.errors import BertsmithError
-from bertsmith.files import import_package, one_line, write_json
+from bertsmith.files import import_package, write_json
 from bertsmith.folders import check_replaceable, replace_directory
 from bertsmith.kernels import distance_rows, onnx_session
 from bertsmith.model import Model
-from bertsmith.model.attend import KERNELS, Scores, written_out
+from bertsmith.model.attend import KERNELS, Scores
 from bertsmith.model.block import ConvolutionBlock
 from bertsmith.model.heads import Head
 from bertsmith.model.pooling import POOLS
@@ -80,12 +79,9 @@ class PaddedModel(nn.Module):
             if isinstance(module, Head) and module.pool is POOLS["mean"]:
                 module.pool = mean_of_grid
             if isinstance(module, ConvolutionBlock):
-                convolve = partial(_convolved, module.convolution)
-                module.convolve = convolve  # type: ignore[method-assign]
+                module.convolve = _convolve(module)  # type: ignore[method-assign]
             if isinstance(module, RelativeSignal):
-                # The row of each distance, computed in the graph for any length.
-                rows = partial(_distance_rows, module.distances.how)
-                module.rows = rows  # type: ignore[method-assign]
+                module.rows = _rows(module)  # type: ignore[method-assign]
 
     def forward(self, ids: Tensor, mask: Tensor, types: Tensor | None = None) -> tuple[Tensor, ...]:
         """(B, n) → states (B, n, D), vectors (B, D), and the outputs of heads."""
@@ -108,6 +104,7 @@ class PaddedModel(nn.Module):
 
 
 def _reads_all(head: nn.Module) -> bool:
+    """Has a head an output for every token?"""
     return isinstance(head, Head) and head.pool is POOLS["every"]
 
 
@@ -115,32 +112,53 @@ def mean_of_grid(x: Tensor, grid: Any, rows: Tensor | None = None) -> Tensor:
     """The mean state of each sequence, without its padding: (B * n, D) → (B, D)."""
     mask = grid.mask[:, :, None].to(x.dtype)
     states = x.unflatten(0, grid.mask.shape) * mask
-    return states.sum(1) / mask.sum(1).clamp(min=1)
+    mean: Tensor = states.sum(1) / mask.sum(1).clamp(min=1)
+    return mean
 
 
 def _padded(
     query: Tensor, key: Tensor, value: Tensor, grid: Any, scores: Scores, dropout: float
 ) -> Tensor:
     """Attention on a padded grid: three (B * n, H, d) → (B * n, H, d)."""
-    q, k, v = (x.unflatten(0, grid.mask.shape) for x in (query, key, value))
-    total = written_out(q, k, scores)  # (B, H, n, n)
-    padding = ~grid.mask[:, None, None, :]
-    weights = total.masked_fill(padding, torch.finfo(total.dtype).min).softmax(-1)
-    return (weights @ v.transpose(1, 2)).transpose(1, 2).flatten(0, 1)
+    shape, length = grid.mask.shape, grid.mask.shape[1]
+    q, k, v = (x.unflatten(0, shape).transpose(1, 2) for x in (query, key, value))
+    q, bias = q * scores.scale, scores.bias
+    total = q @ k.transpose(-1, -2)  # (B, H, n, n)
+    places = torch.arange(length, device=q.device)
+    distance = places[:, None] - places[None, :]
+    if bias is not None:
+        row = bias.rows[length - 1 + distance].expand(total.shape)
+        if bias.keys is not None:
+            total = total + (q @ bias.keys.permute(1, 2, 0)).gather(3, row)
+        if bias.queries is not None:
+            met = (k * scores.scale) @ bias.queries.permute(1, 2, 0)
+            total = total + met.gather(3, row.transpose(-1, -2)).transpose(-1, -2)
+        if bias.levels is not None:
+            total = total + bias.levels[row[0, 0]].permute(2, 0, 1)
+    hidden = ~grid.mask[:, None, None, :]
+    if scores.window is not None:
+        hidden = hidden | (distance.abs() > scores.window)
+    weights = total.masked_fill(hidden, torch.finfo(total.dtype).min).softmax(-1)
+    return (weights @ v).transpose(1, 2).flatten(0, 1)
 
 
 KERNELS[KERNEL] = _padded
 
 
-def _distance_rows(settings: Any, grid: Any) -> Tensor:
-    return distance_rows(grid.longest, *settings)
+def _rows(signal: RelativeSignal) -> Any:
+    """The row of each distance, computed in the graph for any length."""
+    return lambda grid: distance_rows(grid.longest, *signal.distances.how)
 
 
-def _convolved(conv: nn.Conv1d, x: Tensor, grid: Any) -> Tensor:
-    rows = (x * grid.mask.flatten()[:, None]).unflatten(0, grid.mask.shape).transpose(-1, -2)
-    gap = conv.kernel_size[0] // 2
-    out = F.conv1d(rows, conv.weight, conv.bias, padding=gap, groups=conv.groups)
-    return out.transpose(-1, -2).flatten(0, 1)
+def _convolve(block: ConvolutionBlock) -> Any:
+    def convolve(x: Tensor, grid: Any) -> Tensor:
+        conv = block.convolution
+        rows = (x * grid.mask.flatten()[:, None]).unflatten(0, grid.mask.shape).transpose(-1, -2)
+        gap = conv.kernel_size[0] // 2
+        out = F.conv1d(rows, conv.weight, conv.bias, padding=gap, groups=conv.groups)
+        return out.transpose(-1, -2).flatten(0, 1)
+
+    return convolve
 
 
 def export_model(
@@ -158,8 +176,10 @@ def export_model(
     The directory gets its name only after the graph's output was compared with torch. With `int8`,
     its linear layers are then quantized, with a scale for each output.
     """
-    for package in ("onnx", "onnxruntime", "onnxscript"):
-        import_package(package, f"the export needs {package}", "'bertsmith[onnx]'")
+    extra = "'bertsmith[onnx]'"
+    import_package("onnx", "the export needs onnx", extra)
+    import_package("onnxruntime", "the export needs onnxruntime", extra)
+    import_package("onnxscript", "the export needs onnxscript", extra)
     check_replaceable(out, overwrite)
     size = sum(p.numel() for p in checkpoint.model.parameters()) * 4
     if size > LARGEST:
@@ -167,12 +187,12 @@ def export_model(
             f"the model has {size / 1e9:.1f} GB of weights, but an ONNX file holds at most 2 GB"
         )
     differences: dict[str, float] = {}
-    cosines: dict[str, float] = {}
+    cosine: dict[str, float] = {}
 
     def fill(part: Path) -> None:
         differences.update(export_onnx(checkpoint, sentence, part / "model.onnx", longest))
         if int8:
-            cosines["int8_cosine"] = quantize_onnx(checkpoint, part / "model.onnx", longest)
+            cosine["sentence_embedding"] = quantize_onnx(checkpoint, part / "model.onnx", longest)
         config = checkpoint.config
         tokenizer.save(part, segments=config.segments > 1, longest=config.max_length)
         settings = {key: v for key, v in checkpoint.settings.items() if key != STORED}
@@ -187,11 +207,12 @@ def export_model(
         "differences": {name: differences[name] for name in outputs},
         "lengths": sorted({min(length, longest) for length in LENGTHS}),
         "bytes": (Path(out) / "model.onnx").stat().st_size,
-        **cosines,
+        **({"int8_cosine": cosine["sentence_embedding"]} if int8 else {}),
     }
 
 
 def _names(checkpoint: Checkpoint) -> tuple[list[str], list[str]]:
+    """The names of the graph's inputs and of its outputs."""
     segments = ["token_type_ids"] if checkpoint.config.segments > 1 else []
     outputs = ["last_hidden_state", "sentence_embedding", *checkpoint.model.heads]
     return ["input_ids", "attention_mask", *segments], outputs
@@ -213,9 +234,10 @@ def export_onnx(
     try:
         _write(checkpoint, sentence, path, traced=False)
     except Exception as error:
+        reason = " ".join(str(error).split())[:200]
         raise BertsmithError(
             f"this {checkpoint.family.name} model cannot be expressed in ONNX "
-            f"({type(error).__name__}: {one_line(error)})"
+            f"({type(error).__name__}: {reason})"
         ) from error
     return check_onnx(checkpoint, sentence, path, longest)
 
@@ -315,6 +337,6 @@ def _run(session: Any, rows: Sequence[Sequence[int]]) -> dict[str, Any]:
     for number, row in enumerate(rows):
         ids[number, : len(row)], mask[number, : len(row)] = row, 1
     feeds = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-    inputs = {item.name: feeds[item.name] for item in session.get_inputs()}
-    names = [item.name for item in session.get_outputs()]
-    return dict(zip(names, session.run(None, inputs), strict=True))
+    names = [one.name for one in session.get_outputs()]
+    inputs = [one.name for one in session.get_inputs()]
+    return dict(zip(names, session.run(None, {name: feeds[name] for name in inputs}), strict=True))

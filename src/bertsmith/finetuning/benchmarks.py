@@ -19,7 +19,6 @@ from bertsmith.finetuning import RunSettings, Splits, finetune, settings_for, sp
 from bertsmith.finetuning.settings import check_seeds
 from bertsmith.finetuning.setup import (
     FACTOR,
-    LEAST_STEPS,
     MUON_STEPS,
     default_settings,
     fixes_epochs,
@@ -200,8 +199,9 @@ class BenchmarkTrainer:
         settings, kind = self.settings[name], self.goals[name][0]
         recorded = settings.model_dump() | {"limit": self.limit}
         del recorded["seed"]
-        if not fixes_epochs(self.given, self.defaults):
-            recorded["epochs"] = f"{settings.epochs}, or as many as make {LEAST_STEPS} steps"
+        least = task_named(kind).least_steps
+        if least and not fixes_epochs(self.given, self.defaults):
+            recorded["epochs"] = f"{settings.epochs}, or as many as make {least} steps"
         if may_leave_muon(settings, task_named(kind), self.given):
             factor = FACTOR if self.given.get("learning_rate") is None else 1
             recorded["optimizer"] = f"muon; with fewer than {MUON_STEPS} steps adamw at {factor} x"

@@ -129,10 +129,9 @@ STORABLE = (
     *("epochs", "batch_size"),
 )
 
-LEAST_STEPS = 500  # below, more steps are better on held-out data (docs/finetune.md)
 # Below so many steps, classifiers of a model whose default is Muon are better with AdamW, at twice
 # the learning rate and for so many steps (docs/bertsmith-small-experiments.md), but not for more
-# epochs than MOST: of hundreds of examples, LEAST_STEPS are enough.
+# epochs than MOST: of hundreds of examples, the task's `least_steps` are enough.
 MUON_STEPS, FACTOR, MOST = 1000, 2, 20
 PARTIAL = 10  # times the learning rate where few parameters are trained
 NOTED = ("epochs", "optimizer", "learning_rate")
@@ -214,12 +213,12 @@ def settings_by_steps(
 ) -> RunSettings:
     """More epochs for few examples, and AdamW instead of Muon, unless these were given."""
     kind = task_named(task)
-    if not kind.epochs_for_few:
+    if not kind.least_steps:
         return settings
     each = max(1, -(-examples // settings.batch_size))  # steps in an epoch
-    least = LEAST_STEPS
+    least = kind.least_steps
     if each * settings.epochs < MUON_STEPS and may_leave_muon(settings, kind, given):
-        least = max(LEAST_STEPS, min(MUON_STEPS, MOST * each))
+        least = max(least, min(MUON_STEPS, MOST * each))
         rate = settings.learning_rate * (FACTOR if given.get("learning_rate") is None else 1)
         settings = settings.changed(optimizer="adamw", learning_rate=rate, matrix_learning_rate=0.0)
     if fixes_epochs(given, defaults):

@@ -24,7 +24,7 @@ class LabelTask(Classify, Task):
 
     head = "classify"
     hub_tag, opens_as = "text-classification", "SequenceClassification"
-    kinds, one_output, epochs_for_few = (TextExample,), True, True
+    kinds, one_output, least_steps = (TextExample,), True, 500
 
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
         """The text or pair with the predicted label."""

@@ -110,7 +110,7 @@ class Task(Use):
     baseline: ClassVar[Literal["words", "vectors", ""]] = ""  # a classifier, or cosines of pairs
     one_output: ClassVar[bool] = False  # a text has one output, whatever its tokens are
     fits_static: ClassVar[bool] = True  # can be learned with static vectors
-    epochs_for_few: ClassVar[bool] = False  # few examples are learned for more epochs
+    least_steps: ClassVar[int] = 0  # few examples are learned for more epochs
     adamw_for_few: ClassVar[bool] = False  # and with AdamW, where Muon is the model's default
 
     def __init_subclass__(cls) -> None:

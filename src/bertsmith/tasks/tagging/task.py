@@ -330,7 +330,7 @@ class TaggingTask(EntityTask):
     kinds = (Tagged, Annotated, TextExample)
     carriers = (Tagged, Annotated)
     learner = TaggingTraining
-    names_labels = True
+    names_labels, least_steps = True, 200
 
     # ---- asking
     verb = ability = "tag"
