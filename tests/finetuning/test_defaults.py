@@ -104,7 +104,8 @@ def test_few_examples_get_more_epochs() -> None:
 
     assert epochs("classification", 64) == epochs("regression", 64) == 250  # two steps each
     assert epochs("classification", 100_000) == 3
-    assert epochs("tagging", 64) == 3
+    assert epochs("tagging", 64) == 100  # 200 steps
+    assert epochs("tagging", 14_041) == epochs("answering", 64) == 3
     assert epochs("classification", 64, epochs=3) == 3  # as the model says
     assert settings_by_steps(settings, "classification", 64, {"epochs": 3}, {}) == settings
 
@@ -118,7 +119,7 @@ def test_few_examples_get_more_epochs() -> None:
         ("classification", 320, {}, ("adamw", 8e-4, 50)),  # 10
         ("classification", 67_349, {}, ("muon", 4e-4, 3)),  # SST-2
         ("regression", 5_749, {}, ("muon", 4e-4, 4)),  # STS-B
-        ("tagging", 100, {}, ("muon", 4e-4, 3)),
+        ("tagging", 100, {}, ("muon", 4e-4, 50)),
         ("classification", 2490, {"optimizer": "muon"}, ("muon", 4e-4, 7)),
         ("classification", 2490, {"matrix_learning_rate": 0.02}, ("muon", 4e-4, 7)),
         ("classification", 2490, {"learning_rate": 4e-4}, ("adamw", 4e-4, 13)),
