@@ -315,7 +315,7 @@ class ModelSelection:
     def _held_out(
         self, candidate: Candidate, numbers: Iterable[int]
     ) -> tuple[Dataset[Any], list[Prediction]]:
-        """Some examples in their order, with a candidate's predictions for them."""
+        """The examples of these numbers, with a candidate's predictions for them."""
         chosen = sorted(numbers)
         examples = [self.data.examples[number] for number in chosen]
         return replace(self.data, examples=examples), [candidate.predictions[n] for n in chosen]

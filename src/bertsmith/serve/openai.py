@@ -113,7 +113,7 @@ class VllmClassify(VllmBody):
     input: Texts
 
     async def respond(self, service: ModelService) -> dict[str, Any]:
-        """The label of every text and the probabilities of all labels, in their order."""
+        """Each text's label, and its probabilities in the order of the model's labels."""
         served = service.pick(self.model, "classify")
         rows = await service.ask(served, "classify", ClassifyRequest(inputs=self.input), self.long)
         labels = served.bert.checkpoint.labels

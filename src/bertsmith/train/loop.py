@@ -119,7 +119,7 @@ class Replay(NamedTuple):
 
 
 class StepNote(NamedTuple):
-    """What is known of a step before its result."""
+    """What is logged of a step that does not depend on its result."""
 
     counts: Mapping[str, float]  # predictions of each loss term
     row: dict[str, Any]
