@@ -15,7 +15,7 @@ from bertsmith.batch import Batch, Layout
 from bertsmith.checkpoint import create
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
-from bertsmith.model import build, initialise
+from bertsmith.model import build, build_head, initialise
 from bertsmith.objectives import (
     Contrastive,
     EncoderPass,
@@ -228,6 +228,31 @@ def test_rows_that_only_fill_up_a_shape_change_nothing(fills: float) -> None:
     for name in one:
         assert torch.allclose(one[name].sum, other[name].sum)
         assert one[name].correct == other[name].correct
+
+
+@pytest.mark.parametrize("generator", [False, True])
+def test_a_pair_is_judged_in_a_pass_that_is_there_already(
+    generator: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = create(TINY["electra"], heads=["replaced"], seed=1)
+    model, config = checkpoint.model, checkpoint.config
+    model.heads["sentence_order"] = build_head(config, model.encoder, SentenceOrder.head(config))
+    frozen = create(TINY["electra"], heads=["masked_lm"], seed=2).model.eval()
+    passes = []
+    real = type(model.encoder).forward
+
+    def counted(self: Any, *given: Any) -> Any:
+        passes.append(self is model.encoder)
+        return real(self, *given)
+
+    monkeypatch.setattr(type(model.encoder), "forward", counted)
+    objectives: list[Any] = [SentenceOrder()]
+    if generator:
+        objectives.insert(0, ReplacedTokens(model, frozen, frozen=True))
+    given = example()
+    learner = MultiObjective(model, objectives, {})
+    loss, _ = learner(given, learner.counts(given))
+    assert torch.isfinite(loss) and sum(passes) == 1
 
 
 def test_samples_follow_the_probabilities() -> None:

@@ -57,6 +57,30 @@ def test_steps_with_a_frozen_generator_are_replayed(
             assert other[key] == pytest.approx(one[key], rel=2e-3, abs=2e-3), key
 
 
+@pytest.mark.parametrize("generator", [False, True])
+def test_steps_with_pairs_are_replayed(
+    generator: bool, recipe: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = {"steps": 4, "batch_tokens": 512, "micro_tokens": 512, "device": "cpu"}
+    common: Any = {"train": part, "evaluate": {"every": 0}}
+    objectives = {"sentence_order": 1.0, "masked_lm": 1.0}
+    if generator:
+        pretrain(recipe(objectives={"masked_lm": 1}, **common), tmp_path / "g", show="none")
+        common["generator"] = {"model": str(tmp_path / "g/model"), "fills": 0.5}
+        common["generator"] |= {"temperature": 1e-4}
+        objectives["replaced"] = 10.0
+    made = recipe(objectives=objectives, data={"format": "order"}, **common)
+    rows = {}
+    for replay in (False, True):
+        run = tmp_path / str(replay)
+        ran(made, run, replay, monkeypatch)
+        rows[replay] = [row for row in log(run) if "sentence_order" in row]
+    assert len(rows[True]) == len(rows[False]) == 4
+    for one, other in zip(rows[False], rows[True], strict=True):
+        for key in ("loss", "masked_lm", "sentence_order"):  # rounding may change a best guess
+            assert other[key] == pytest.approx(one[key], rel=5e-3, abs=2e-3), key
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_replayed_runs_are_the_same_runs(
     optimizer: str, recipe: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -33,6 +33,7 @@ class EncoderPass:
         self.states = states  # whether the states of every depth are kept
         self.trace = Trace(states=states) if states else None
         self.outputs: dict[str, Tensor] = {}  # of heads at the example's masked tokens
+        self.filled: EncoderPass | None = None  # over the text whose masks a generator filled
 
     @cached_property
     def hidden(self) -> Hidden:
@@ -61,7 +62,7 @@ class HeadPass(NamedTuple):
     model: Model
     head: str  # "": the encoder alone
     rows: float  # of hidden states that it reads
-    reads: str = "batch"  # encoder passes of the same name are computed once
+    reads: str = "batch"  # encoder passes of the same name are computed once; "": any of them
 
 
 class Objective(nn.Module):
@@ -73,7 +74,7 @@ class Objective(nn.Module):
     format: ClassVar[str] = ""  # the data.format it needs: "next", "order"; "" is any
     compares: ClassVar[bool] = False  # whether its loss compares all texts of a step
     # Whether a CUDA graph can replay it. If so, it runs on the device only, `before_step` does
-    # nothing, and additional rows with targets of -100 do not change the loss.
+    # nothing, and additional rows with targets and labels of -100 do not change the loss.
     capturable: ClassVar[bool] = False
 
     def __init__(self) -> None:

@@ -12,6 +12,7 @@ class NextSentence(Objective):
     name = "next_sentence"
     kind = "next_sentence"
     format = "next"
+    capturable = True
 
     @staticmethod
     def head(config: Config) -> HeadConfig:
@@ -24,13 +25,13 @@ class NextSentence(Objective):
 
     def passes(self, model: Model, tokens: int, sequences: int, masked: float) -> list[HeadPass]:
         """One row for each pair."""
-        return [HeadPass(model, self.kind, sequences)]
+        return [HeadPass(model, self.kind, sequences, "")]
 
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
-        """The loss of all predictions."""
+        """The loss of all predictions, on the filled text if there is a generator."""
         if example.labels is None:
             raise BertsmithError(f"{self.name} needs pairs: set data.format to {self.format!r}")
-        logits = encoder_pass.head(self.kind)[: example.samples]
+        logits = (encoder_pass.filled or encoder_pass).head(self.kind)[: example.samples]
         return [self.guesses(self.name, logits, example.labels)]
 
 

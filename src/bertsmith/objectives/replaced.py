@@ -99,6 +99,7 @@ class ReplacedTokens(Objective):
         ids = original.index_copy(0, rows, samples)
         batch = replace(example.batch, ids=ids)
         corrupted = EncoderPass(encoder_pass.model, replace(example, batch=batch))
+        encoder_pass.filled = corrupted
         scores = corrupted.head(self.kind)[:, 0].float()
         labels = torch.zeros_like(scores)
         labels = labels.index_copy(0, rows, ((samples != targets) & known).float())

@@ -293,15 +293,21 @@ def inputs_of(example: Example, counts: Mapping[str, float]) -> Inputs:
     """Return an example as tensors, padded to a few sizes."""
     batch, layout = example.batch, example.batch.layout
     rows, targets, filled = _padded(example)
+    sequences = len(layout.ends) - 1
     names = tuple(counts)
     numbers = torch.tensor([float(counts[name]) for name in names])
     total = torch.tensor(example.tokens)
     tensors = [batch.ids, batch.segments, layout.ends, layout.positions]
     tensors += [rows, targets, numbers, total]
-    tensors += [] if example.judged is None else [example.judged]
+    optional: dict[str, Tensor | None] = {"judged": example.judged, "labels": None}
+    if example.labels is not None:
+        spare = example.labels.new_full((sequences - len(example.labels),), IGNORED)
+        optional["labels"] = torch.cat([example.labels, spare])
+    given = [name for name, tensor in optional.items() if tensor is not None]
+    tensors += [tensor for tensor in optional.values() if tensor is not None]
 
     def build(tensors: list[Tensor]) -> tuple[Any, ...]:
-        ids, segments, ends, positions, rows, targets, numbers, total, *judged = tensors
+        ids, segments, ends, positions, rows, targets, numbers, total, *others = tensors
         on_device = replace(layout, boundaries=ends, ends=ends, positions=positions)
         padded = replace(
             example,
@@ -310,11 +316,12 @@ def inputs_of(example: Example, counts: Mapping[str, float]) -> Inputs:
             targets=targets,
             tokens=total,  # type: ignore[arg-type]  # known on the device: it differs by step
             filled=filled,
-            judged=judged[0] if judged else None,
+            samples=sequences,
+            **dict(zip(given, others, strict=True)),
         )
         return padded, dict(zip(names, numbers.unbind(), strict=True))
 
-    return Inputs(tensors, build, (layout.most, layout.full, names, filled))
+    return Inputs(tensors, build, (layout.most, layout.full, names, filled, *given))
 
 
 def _padded(example: Example) -> tuple[Tensor, Tensor, int | None]:

@@ -32,16 +32,17 @@ def training_flops(
     """
     sequences = max(1, tokens // length)
     tokens = length * sequences
-    total, done = 0.0, set[str]()
+    total, read = 0.0, dict[str, Encoder]()
     for objective in learner.objectives:
         for model, head, rows, reads in objective.passes(
             learner.model, tokens, sequences, masked * tokens
         ):
-            if reads not in done:
-                total += encoder_flops(model.encoder, length, sequences)
-                done.add(reads)
+            read.setdefault(reads, model.encoder)
             if head:
                 total += head_flops(model.heads[head], rows, model.encoder, length, sequences)
+    if len(read) > 1:
+        read.pop("", None)  # reads a pass that there is already
+    total += sum(encoder_flops(encoder, length, sequences) for encoder in read.values())
     return 3 * total / tokens
 
 
