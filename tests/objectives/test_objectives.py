@@ -252,7 +252,8 @@ def test_a_pair_is_judged_in_a_pass_that_is_there_already(
     given = example()
     learner = MultiObjective(model, objectives, {})
     loss, _ = learner(given, learner.counts(given))
-    assert torch.isfinite(loss) and sum(passes) == 1
+    assert torch.isfinite(loss)
+    assert sum(passes) == 1
 
 
 def test_samples_follow_the_probabilities() -> None:

@@ -28,6 +28,7 @@ from bertsmith.metrics.conformal import (
     rows_to_certify,
 )
 from bertsmith.metrics.labels import score
+from bertsmith.settings.finetuning import TrialSettings
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import Evaluation, evaluate, keep_settings, labelled, state_coverage
 from bertsmith.tasks.read import read_data
@@ -38,6 +39,7 @@ from bertsmith.tasks.task import Task
 RANGE = (math.log(0.05), math.log(20.0))  # of the logarithm of temperatures
 PRIOR = 0.5  # standard deviation of that logarithm before any data is seen
 CANDIDATES = 200  # thresholds that are tried
+ENOUGH = 50  # dev examples from which a temperature is fitted without being asked for
 # Log-probabilities of the choices of each example; -inf where it has fewer.
 Logs = NDArray[np.float64]
 
@@ -46,7 +48,8 @@ Logs = NDArray[np.float64]
 class CalibrationOptions:
     """What is fitted after training, and the rows that are kept apart for guarantees."""
 
-    scale: bool = False  # temperature and thresholds
+    temperature: bool = False
+    thresholds: bool = False
     abstain: float | None = None  # an accuracy
     coverage: float | None = None  # of conformal sets or intervals
     held: Dataset[Any] | None = None
@@ -57,6 +60,14 @@ class CalibrationOptions:
         return self.abstain is not None or self.coverage is not None
 
 
+def calibration_options(splits: Splits, trials: TrialSettings) -> CalibrationOptions:
+    """What was asked for; where nothing was, a temperature if there is enough dev data."""
+    asked, task = trials.calibrate, task_named(splits.train.task)
+    dev = 0 if splits.dev is None else len(splits.dev)
+    temperature = (task.exclusive and dev >= ENOUGH) if asked is None else asked
+    return CalibrationOptions(temperature, bool(asked), trials.abstain, trials.coverage)
+
+
 def reserved_rows(
     splits: Splits, options: CalibrationOptions
 ) -> tuple[Splits, CalibrationOptions | None]:
@@ -65,7 +76,7 @@ def reserved_rows(
         return splits, None
     task = task_named(splits.train.task)
     check_guarantee(task, options)
-    if options.scale and not (task.exclusive or task.several):
+    if options.thresholds and not (task.exclusive or task.several):
         names = ", ".join(t.name for t in TASKS.values() if t.exclusive or t.several)
         raise BertsmithError(f"calibration is for {names}, not for {task.name}")
     if splits.dev is None:
@@ -181,9 +192,9 @@ def calibrate(
     """
     content: dict[str, Any] = {"examples": len(dev.predictions)}
     content["fitted_on"] = dev.dataset.path.name
-    if options.scale:
+    if options.thresholds:
         content["note"] = "fitted on dev data: dev scores are optimistic; a test file says more"
-    if options.scale and dev.task.exclusive:  # one temperature scales all probabilities
+    if options.temperature and dev.task.exclusive:  # one temperature scales all probabilities
         logs, classes = _logs(dev)
         temperature = fit_temperature(logs, classes)
         content["temperature"] = temperature
@@ -194,12 +205,14 @@ def calibrate(
             for parameter in output.parameters():
                 parameter.div_(temperature)
         dev = evaluate(bert, dev.dataset)
-    if options.scale and dev.task.several:
+    if options.thresholds and dev.task.several:
         content["thresholds"] = _label_thresholds(dev)
         keep_settings(bert, {"label_thresholds": content["thresholds"]})
         dev = evaluate(bert, dev.dataset)
-    if options.scale and (label := dev.task.positive(bert.checkpoint.labels)) is not None:
-        content["decision_threshold"] = {"label": label, "value": _threshold(dev, label, metric)}
+    positive = dev.task.positive(bert.checkpoint.labels) if options.thresholds else None
+    if positive is not None:
+        value = _threshold(dev, positive, metric)
+        content["decision_threshold"] = {"label": positive, "value": value}
         keep_settings(bert, {"decision_threshold": content["decision_threshold"]})
         dev = evaluate(bert, dev.dataset)
     if options.held is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import astuple, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from bertsmith.checkpoint import built_in, demand_whole
 from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.finetuning.auto import Chosen, ModelSelection, auto_notes
 from bertsmith.finetuning.average import sentence
-from bertsmith.finetuning.calibrate import CalibrationOptions, reserved_rows
+from bertsmith.finetuning.calibrate import CalibrationOptions, calibration_options, reserved_rows
 from bertsmith.finetuning.frozen import FrozenEncoder
 from bertsmith.finetuning.plan import (
     Runs,
@@ -127,7 +127,7 @@ def finetune(
         for dataset in (splits.dev, splits.test)
     )
     splits = replace(splits, dev=dev_data, test=test_data)
-    options = CalibrationOptions(trials.calibrate, trials.abstain, trials.coverage)
+    options = calibration_options(splits, trials)
     calibration: CalibrationOptions | None = options
     if not trials.folds:
         splits, calibration = reserved_rows(splits, options)
@@ -289,7 +289,7 @@ def _description(plan: TrainingPlan) -> dict[str, Any]:
         "command": {
             "seeds": plan.seeds,
             "sweep": [[run.learning_rate, run.epochs] for run in plan.grid],
-            "calibration": [options.scale, options.abstain, options.coverage] if options else [],
+            "calibration": list(astuple(replace(options, held=None))) if options else [],
             **({"average": True} if plan.average else {}),
             **plan.same,
         },

@@ -144,7 +144,11 @@ class TrialSettings:
     )
     auto: bool = setting(False, "Compare quick ways to learn on held-out folds, and keep the best.")
     minutes: float = setting(5.0, "Minutes that --auto may take.", ge=0.05, le=10_000)
-    calibrate: bool = setting(False, "Fit temperature and thresholds on the dev data.")
+    calibrate: bool | None = setting(
+        None,
+        "Fit temperature and thresholds on the dev data, or neither.",
+        usual="the temperature, on 50 or more dev examples",
+    )
     abstain: float | None = setting(
         None, "Abstain on unsure inputs, so that accuracy on new data is at least this: 0.95, ..."
     )

@@ -227,9 +227,9 @@ def _objectives(recipe: Recipe) -> list[Any]:
             f"following_lm predicts the next token of plain text, and beside {masking[0]} its text"
             " has masks: train each in a run of its own"
         )
-    known = [OBJECTIVES[name] for name in recipe.objectives if name != "generator"]
+    chosen = [OBJECTIVES[name] for name in recipe.objectives if name != "generator"]
     # Those of pairs are last: they read the text that a generator filled.
-    return sorted(known, key=lambda objective: issubclass(objective, NextSentence))
+    return sorted(chosen, key=lambda objective: issubclass(objective, NextSentence))
 
 
 def _new(recipe: Recipe, tokenizer: Tokenizer, kinds: tuple[str, ...], device: str) -> Checkpoint:
