@@ -3,8 +3,8 @@
     python benchmarks/calibration.py --data ../shared/data --out results.json
     python benchmarks/calibration.py --data DATA --device cuda --dtype bfloat16 --jobs 15 --out OUT
 
-Each run is `bertsmith finetune` without options on at most 3,668 rows (as many as MRPC has), a tenth of
-them held out; the temperature is fitted on that tenth. Rows that were not used (at most 5,000; MRPC
+Each run is `bertsmith finetune` without options on at most 3,668 rows (as many as MRPC has), a tenth
+of them held out; the temperature is fitted on it. Rows that were not used (at most 5,000; MRPC
 and RTE: their dev files) are the test. Expected calibration errors on them are stored with and
 without the temperature, and `floor`: the mean error of a model with the same confidences that is
 right exactly as often as they say, which is above 0 since the test is finite.
@@ -85,7 +85,7 @@ def one(asked: argparse.Namespace, task: str, seed: int) -> dict[str, Any]:
         torch.set_num_threads(1)
     given: dict[str, Any] = {"seed": seed, "device": asked.device, "dtype": asked.dtype}
     result = finetune(asked.model, splits(asked.data, task, seed), **given)
-    test, fitted = result.best.test, result.extras["calibration"]
+    test, fitted = result.kept.test, result.extras["calibration"]
     confidences = [min(1.0, prediction.confidence) for prediction in test.predictions]
     return {
         "task": task,

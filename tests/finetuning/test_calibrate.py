@@ -78,6 +78,29 @@ def test_a_calibrated_model_keeps_it(base: Maker, write: Write, tmp_path: Path) 
     assert bert.classify("Paris").scores.keys() == {"city", "thing"}
 
 
+def test_a_classifier_gets_a_temperature_without_being_asked(base: Maker, write: Write) -> None:
+    train, dev, few = (write(f"{n}.jsonl", labelled(n)) for n in (48, 60, 49))
+    model = base().folder
+    plain = finetune(model, train, dev=dev, calibrate=False, **FEW)
+    result = finetune(model, train, dev=dev, **FEW)
+    content = result.extras["calibration"]
+    assert content["examples"] == 60
+    assert content["temperature"] != 1.0
+    assert "decision_threshold" not in content
+    assert "calibration" not in plain.extras
+    before, after = (run.kept.dev for run in (plain, result))
+    assert before is not None
+    assert after is not None
+    assert after.values == before.values  # of the same labels, another confidence
+    assert after.scores["accuracy"] == before.scores["accuracy"]
+    first, second = (
+        np.log([*run.predictions[0].output["scores"].values()]) for run in (before, after)
+    )
+    ratio = np.ptp(first) / np.ptp(second)
+    assert ratio == pytest.approx(content["temperature"], rel=1e-3)
+    assert "calibration" not in finetune(model, train, dev=few, **FEW).extras
+
+
 def test_thresholds_of_several_labels(base: Maker, write: Write, tmp_path: Path) -> None:
     rows = [
         {"text": f"a {'red' if n % 2 else 'blue'} car {n}", "labels": ["red"] if n % 2 else []}
