@@ -3,7 +3,7 @@
     python benchmarks/calibration.py --data ../shared/data --out results.json
     python benchmarks/calibration.py --data DATA --device cuda --dtype bfloat16 --jobs 15 --out OUT
 
-Each run is `bertsmith finetune` without options on at most 3,668 rows (as many as MRPC has), a tenth
+Each run is `bertsmith finetune` without options on at most 3,668 rows (as many as MRPC), a tenth
 of them held out; the temperature is fitted on it. Rows that were not used (at most 5,000; MRPC
 and RTE: their dev files) are the test. Expected calibration errors on them are stored with and
 without the temperature, and `floor`: the mean error of a model with the same confidences that is
