@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,17 @@ def pytest_collection_finish() -> None:
 
 
 DATA = Path(os.environ.get("BERTSMITH_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def disks_in_no_hurry() -> Iterator[None]:
+    """Files need not be on the disk: waiting for it takes a tenth of the time of tests that train.
+
+    Tests of what happens when it is full or fails put their own function here.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)
+        yield
 
 
 @pytest.fixture(scope="session")
