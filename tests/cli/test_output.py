@@ -73,12 +73,23 @@ def test_a_shell_that_closes_streams(words: str, lines: Path) -> None:
     assert done.returncode == 0
 
 
+LIMITED = """
+import resource, sys
+from bertsmith.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+sys.argv = ["bertsmith", "senses", "bertsmith-small", "the", "lines.txt"]
+main()
+"""
+
+
 def test_a_limit_on_the_size_of_files_is_one_line(tmp_path: Path) -> None:
+    """As after `ulimit -f 0`."""
     (tmp_path / "lines.txt").write_text("The river flows to the sea.\n" * 40)
-    command = f"ulimit -f 0; {' '.join(PROGRAM)} senses bertsmith-small the lines.txt > out.txt"
-    done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    with (tmp_path / "out.txt").open("w") as out:
+        running = python("-c", LIMITED, stdout=out, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    _, err = running.communicate()
     expected = "bertsmith: standard output cannot be written (File too large)\n"
-    assert (done.returncode, done.stderr) == (2, expected)
+    assert (running.returncode, err) == (2, expected)
 
 
 @pytest.mark.parametrize("seconds", [0.1, 2.0])
