@@ -19,6 +19,8 @@ LOCKED_BY := --no-deps --only-binary :all: --no-binary seqeval --require-hashes
 LOCKED := $(PIP) install -qq --no-compile $(LOCKED_BY)
 # Minutes faster than pip; where it finds no package (it does not read pip's settings), pip does it.
 FAST := $(BIN)/uv pip install -q --python $(BIN)/python $(LOCKED_BY)
+# Each worker has half of the files, so that most fixtures are made once; whoever is done helps.
+DISTRIBUTED := -n $(WORKERS) --dist worksteal
 LOCKS := requirements-uv.lock requirements.lock requirements-torch.lock requirements-torch-cpu.lock
 TOO_OLD := bertsmith needs Python 3.11 or newer, not %d.%d: try make PYTHON=python3.12
 
@@ -34,10 +36,10 @@ install: $(VENV)/ready
 test test-all: export PYTHONDONTWRITEBYTECODE :=
 
 test: check browser
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest $(DISTRIBUTED) -m "not slow"
 
 test-all: check browser
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest $(DISTRIBUTED)
 
 demo: $(VENV)/ready
 	$(BIN)/bertsmith demo

@@ -1,8 +1,10 @@
 """What all tests share: no network, few threads, real data where it is at hand."""
 
+import gc
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,13 +29,36 @@ if TYPE_CHECKING:
     from tasks.models import Made, Maker
 
 torch.set_num_threads(1)
+gc.disable()  # while test files are imported: what they import stays
 # Busy machines are slow, not wrong; the same examples each time, so that a failure is of the change
 # that was made. `pytest --hypothesis-profile explore` looks for new ones.
 settings.register_profile("here", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("here")
 
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from here on, but look no more at the modules that are there.
+
+    They are a million objects, through which every full collection would go.
+    """
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 20)
+    gc.enable()
+
+
 DATA = Path(os.environ.get("BERTSMITH_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def disks_in_no_hurry() -> Iterator[None]:
+    """Files need not be on the disk: waiting for it takes a tenth of the time of tests that train.
+
+    Tests of what happens when it is full or fails put their own function here.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)
+        yield
 
 
 @pytest.fixture(scope="session")

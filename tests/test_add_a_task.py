@@ -15,6 +15,25 @@ ROOT = Path(__file__).resolve().parent.parent
 HOUSE = ROOT / "src" / "bertsmith"
 FILE = re.compile(r"^`tasks/grades/(\w+\.py)`.*?^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
+BREAK = "----"
+# The program with each command, and the use in Python: one process, which imports torch once.
+USE_IT = f"""
+import json, sys
+import bertsmith as bs
+from bertsmith.cli import main
+from bertsmith.tasks.registry import USES
+sys.stderr = sys.stdout
+for words in json.loads(sys.argv[1]):
+    commands, sys.argv[1:] = sys.argv[1:], words
+    try:
+        main()
+    except SystemExit as stop:
+        assert not stop.code, words
+    sys.argv[1:] = commands
+    print({BREAK!r})
+print(bs.load(sys.argv[2]).grade('Paris number 3'), USES['grade'].title)
+"""
+
 
 def with_task(folder: Path) -> Path:
     """A copy of the package, of links, with one more folder in tasks/."""
@@ -47,27 +66,23 @@ def test_the_task_of_the_page_works(made: Maker, tmp_path: Path) -> None:
     data, out = tmp_path / "rows.jsonl", tmp_path / "grader"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     model = str(made("bert", "Model").folder)
-
-    def bertsmith(*words: str) -> str:
-        command = [sys.executable, "-m", "bertsmith", *words]
-        more = {**os.environ, "PYTHONPATH": str(place)}
-        done = subprocess.run(command, capture_output=True, text=True, env=more, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        return done.stdout + done.stderr
-
     learn = ("--epochs", "40", "--learning-rate", "3e-3", "--device", "cpu")
-    said = bertsmith("finetune", model, str(data), "--dev", str(data), "--out", str(out), *learn)
-    assert "task: grades (guessed: it has texts and grades)" in said
+    commands = [
+        ["finetune", model, str(data), "--dev", str(data), "--out", str(out), *learn],
+        ["predict", str(out), "Paris number 3"],
+        ["evaluate", str(out), str(data)],
+    ]
+    command = [sys.executable, "-c", USE_IT, json.dumps(commands), str(out)]
+    more = {**os.environ, "PYTHONPATH": str(place)}
+    done = subprocess.run(command, capture_output=True, text=True, env=more, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    learned, predicted, evaluated, used = done.stdout.split(BREAK)
+    assert "task: grades (guessed: it has texts and grades)" in learned
     report = json.loads((out / "report.json").read_text())
     assert report["scores"]["dev"]["spearman"] > 0.9
-    assert '"grade": 5' in bertsmith("predict", str(out), "Paris number 3")
-    assert "spearman" in bertsmith("evaluate", str(out), str(data))
-    code = "import sys, bertsmith as bs; from bertsmith.tasks.registry import USES; "
-    code += "bert = bs.load(sys.argv[1]); print(bert.grade('Paris number 3'), USES['grade'].title)"
-    more = {**os.environ, "PYTHONPATH": str(place)}
-    command = [sys.executable, "-c", code, str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, env=more, cwd=tmp_path)
-    assert done.stdout.split() == ["5.0", "Grade"], done.stderr
+    assert '"grade": 5' in predicted
+    assert "spearman" in evaluated
+    assert used.split() == ["5.0", "Grade"]
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """The command line as a person runs it, and as a function call where that is enough."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from typer.testing import CliRunner
 from bertsmith import create
 from bertsmith.checkpoint import Sentence, save
 from bertsmith.cli.app import app, main
+from processes import ran
 from tasks.words import tokenizer
 
 
@@ -50,8 +50,7 @@ def shell() -> Run:
     """Run the real program in a process of its own."""
 
     def call(*words: str | Path, text: str | None = None) -> Output:
-        command = [sys.executable, "-m", "bertsmith.cli", *map(str, words)]
-        done = subprocess.run(command, input=text, capture_output=True, encoding="utf-8")
+        done = ran("-m", "bertsmith.cli", *words, input=text)
         return Output(done.returncode, done.stdout, done.stderr)
 
     return call

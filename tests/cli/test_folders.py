@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +19,7 @@ from bertsmith import BertsmithError
 from bertsmith.bulk import RECORD, FileWork, run_folder
 from cli.conftest import Run
 from cli.test_predict import tuned
+from processes import python
 
 EMBEDDER = "bertsmith-embed"
 NAMES = ("a.parquet", "b.parquet", "inner/c.parquet")
@@ -100,8 +99,8 @@ def test_a_killed_run_continues(folder: Path, tmp_path: Path) -> None:
     """After the first file, in the middle of the second: half a file does not count."""
     write(folder / "b.parquet", 60_000)
     out = tmp_path / "vectors"
-    words = ["embed", EMBEDDER, "--file", str(folder), "--out", str(out), "--workers", "1"]
-    process = subprocess.Popen([sys.executable, "-m", "bertsmith.cli", *words])
+    words = ["embed", EMBEDDER, "--file", folder, "--out", out, "--workers", "1"]
+    process = python("-m", "bertsmith.cli", *words)
     end = time.monotonic() + 120
     while not any(out.glob(".b.parquet*.part")) and time.monotonic() < end:
         time.sleep(0.01)

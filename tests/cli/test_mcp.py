@@ -10,6 +10,7 @@ import pytest
 
 from bertsmith.errors import BertsmithError
 from cli.conftest import Run
+from processes import python
 from search.test_mcp import talk
 
 mcp = pytest.importorskip("mcp")
@@ -30,8 +31,8 @@ def test_command_over_stdio(search_index: Path) -> None:
 
 
 def test_command_over_http(search_index: Path) -> None:
-    words = [sys.executable, "-m", "bertsmith", "mcp", str(search_index), "--http", "0"]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+    words = ["-m", "bertsmith", "mcp", search_index, "--http", "0"]
+    with python(*words, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
             address = process.stderr.readline().split()[2].rstrip(",")

@@ -16,6 +16,7 @@ import bertsmith
 from bertsmith.cli import main
 from bertsmith.cli.app import SECTIONS, app
 from cli.conftest import Run
+from processes import ran
 
 VERBS = sorted(verb for verbs in SECTIONS.values() for verb in verbs)
 NESTED = [
@@ -168,13 +169,15 @@ shared.open_texts = stop
 sys.argv = ["bertsmith", "embed", "model", "text"]
 main()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = ran("-c", code)
     assert done.returncode == 130
     assert "Traceback" not in done.stderr
 
 
-def test_it_runs_as_a_module(shell: Run) -> None:
-    assert shell("--version").out == f"bertsmith {bertsmith.__version__}\n"
+def test_it_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "bertsmith.cli", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == f"bertsmith {bertsmith.__version__}\n"
 
 
 def test_output_that_the_terminal_cannot_spell(model: Path) -> None:

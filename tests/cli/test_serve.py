@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from bertsmith.cli.serve import _hosts
 from bertsmith.errors import BertsmithError
 from cli.conftest import Run
+from processes import Process, python
 from serve.live import tiny
 
 
@@ -26,11 +26,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(*options: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "bertsmith.cli", "serve", *map(str, options)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ}
-    )
+def run(*options: Any) -> Process:
+    pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    return python("-m", "bertsmith.cli", "serve", *map(str, options), text=True, **pipes)
 
 
 def test_a_process_serves_and_drains(folder: Path, tmp_path: Path) -> None:
@@ -109,7 +107,7 @@ def test_workers_that_cannot_start_end_the_server() -> None:
     assert "Traceback" not in errors
 
 
-class Process:
+class Worker:
     """Stands for a worker process."""
 
     def __init__(self, exitcode: int | None) -> None:
@@ -130,7 +128,7 @@ def test_workers_are_replaced_unless_none_can_start(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(module.signal, "signal", lambda *_: None)
     monkeypatch.setattr(module, "mark_process_dead", lambda _: None)
-    processes = [Process(None), Process(-9), Process(module.FAILED)]
+    processes = [Worker(None), Worker(-9), Worker(module.FAILED)]
     waiting = iter(processes)
     with socket.socket() as listener, pytest.raises(BertsmithError, match="could not start"):
         module._supervise(lambda: next(waiting), 2, listener)  # type: ignore[arg-type,return-value]

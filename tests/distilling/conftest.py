@@ -3,9 +3,9 @@
 import pytest
 
 from bertsmith.distilling import speed
-from finetuning.conftest import base, write
+from finetuning.conftest import base, without_vectors, write
 
-__all__ = ["base", "write"]
+__all__ = ["base", "without_vectors", "write"]
 
 
 @pytest.fixture(autouse=True)

@@ -20,6 +20,12 @@ FAST: dict[str, Any] = {"learning_rate": 3e-3, "epochs": 16, "batch_size": 16, "
 CITIES, OTHERS = ("Prague", "Warsaw", "Paris"), ("bees", "storm", "violin")
 
 
+@pytest.fixture(autouse=True)
+def without_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No baseline of vectors: it takes longer than these runs; test_baseline.py looks at it."""
+    monkeypatch.setattr("bertsmith.finetuning.run._vectors_baseline", lambda *_: None)
+
+
 def train(
     bert: LoadedModel,
     training: Training,

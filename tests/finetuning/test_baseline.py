@@ -1,4 +1,4 @@
-"""TF-IDF + logistic regression beside every classifier."""
+"""TF-IDF + logistic regression, and a linear layer on vectors, beside every classifier."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ from finetuning.conftest import Write, labelled
 from tasks.models import Maker
 
 
+@pytest.fixture(autouse=True)
+def without_vectors() -> None:
+    """Here they are computed."""
+
+
 def test_a_baseline_is_scored_like_the_model(base: Maker, write: Write, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     file, out = write("t.jsonl", labelled(48)), tmp_path / "out"
@@ -29,6 +34,10 @@ def test_a_baseline_is_scored_like_the_model(base: Maker, write: Write, tmp_path
     assert simple.keys() == report["scores"]["dev"].keys()
     assert any("is at least as good: dev accuracy 1.0000" in note for note in result.notes)
     assert "TF-IDF + logistic regression: dev accuracy 1." in (out / "README.md").read_text()
+    vectors = report["vectors"]
+    assert vectors["name"] == "linear layer on vectors of bertsmith-embed"
+    assert vectors["scores"]["dev"].keys() >= simple.keys()
+    assert vectors["scores"]["dev"]["accuracy"] > 0.9
 
 
 def test_names_of_labels_that_are_numbers(write: Write) -> None:

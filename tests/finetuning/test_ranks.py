@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from safetensors.torch import load_file
 
 from finetuning.conftest import FAST, Write, labelled
 from finetuning.test_words import sentences
+from processes import python
 from tasks.models import Maker
 
 Start = Callable[..., list[int]]
@@ -23,9 +23,7 @@ Start = Callable[..., list[int]]
 def start() -> Iterator[Start]:
     """Run a verb in so many processes; see tests/train/ranks.py."""
     script = Path(__file__).parent.parent / "train" / "ranks.py"
-    with subprocess.Popen(
-        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with python(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
 
         def run(ranks: int, verb: str, *given: Any, **settings: Any) -> list[int]:
             order = {"ranks": ranks, "verb": verb, "given": list(map(str, given))}

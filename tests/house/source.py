@@ -20,6 +20,12 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"))
 
 
+@cache
+def nodes_of(tree: ast.AST) -> list[ast.AST]:
+    """Return all nodes of a file's code, through which many rules go."""
+    return list(ast.walk(tree))
+
+
 def name_of(expression: ast.expr) -> str:
     """Return the last name of `a.b.name`."""
     if isinstance(expression, ast.Attribute):
@@ -35,10 +41,15 @@ def room_of(path: Path) -> str:
     return "bertsmith" if first == "__init__.py" else first.removesuffix(".py")
 
 
-def imported(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield (line, dotted name) of everything imported, in functions and for types too."""
+@cache
+def imported(path: Path, tree: ast.AST) -> list[tuple[int, str]]:
+    """Return (line, dotted name) of everything imported, in functions and for types too."""
+    return list(_imported(path, tree))
+
+
+def _imported(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
     package = ["bertsmith", *path.relative_to(HOUSE).parts[:-1]]
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -83,7 +94,7 @@ def entries(tree: ast.AST, part: ast.expr) -> list[str]:
         return [str(part.value)]
     value = part.value if isinstance(part, ast.FormattedValue) else None
     if isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name):
-        for node in ast.walk(tree):
+        for node in nodes_of(tree):
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == value.value.id:
                 if isinstance(node.value, ast.Dict):
                     cells = node.value.values
@@ -93,14 +104,14 @@ def entries(tree: ast.AST, part: ast.expr) -> list[str]:
 
 def given(tree: ast.AST, call: ast.Call, parameter: str) -> list[str]:
     """Return the strings that all calls give for a parameter of the function around a call."""
-    for function in ast.walk(tree):
+    for function in nodes_of(tree):
         if not isinstance(function, ast.FunctionDef) or call not in ast.walk(function):
             continue
         names = [one.arg for one in function.args.args]
         if parameter not in names:
             continue
         place, found = names.index(parameter), []
-        for node in ast.walk(tree):
+        for node in nodes_of(tree):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == function.name:
                 words = {word.arg: word.value for word in node.keywords}
                 value = node.args[place] if place < len(node.args) else words.get(parameter)
@@ -111,7 +122,7 @@ def given(tree: ast.AST, call: ast.Call, parameter: str) -> list[str]:
 
 def docstrings(tree: ast.AST) -> Iterator[ast.Expr]:
     """Yield the statements that are docstrings."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             if ast.get_docstring(node, clean=False) is not None:
                 yield node.body[0]

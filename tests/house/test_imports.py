@@ -18,6 +18,7 @@ from house.source import (
     Rule,
     complaints,
     imported,
+    nodes_of,
     room_of,
     shown,
     tree_of,
@@ -83,13 +84,13 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 def unseen_imports(path: Path, tree: ast.AST) -> Iterator[str]:
     """Complain of imports that the rules here cannot follow."""
-    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    called = {id(node.func) for node in nodes_of(tree) if isinstance(node, ast.Call)}
     for line, name in imported(path, tree):
         if UNSEEN in name:
             yield f"{shown(path)}:{line}: imports a module whose name is not in the code"
         if name.split(".")[0] in {"runpy", "imp"} or name.startswith("importlib.machinery"):
             yield f"{shown(path)}:{line}: loads code with {name}"
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.alias) and node.name in IMPORTERS and node.asname:
             yield f"{shown(path)}:{node.lineno}: {node.name} under another name"
         if isinstance(node, ast.Name) and node.id in IMPORTERS and id(node) not in called:
@@ -156,7 +157,7 @@ def open_to(room: str) -> set[str]:
 
 def back_doors(path: Path, tree: ast.AST) -> Iterator[str]:
     """Complain of modules that are reached or changed through sys.modules."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.modules":
             yield f"{shown(path)}:{node.lineno}: uses sys.modules"
 

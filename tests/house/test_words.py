@@ -6,7 +6,7 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-from house.source import HOUSE, ROOT, tree_of
+from house.source import HOUSE, ROOT, nodes_of, tree_of
 
 # Phrases of an older idiom of this project, which readers had to decode: write what the
 # documentation of PyTorch or scikit-learn would say.
@@ -61,7 +61,7 @@ def texts_of(path: Path) -> Iterator[str]:
     if path.suffix != ".py":
         yield path.read_text("utf-8")
         return
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(tree_of(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
     with tokenize.open(path) as stream:

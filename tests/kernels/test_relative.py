@@ -60,6 +60,7 @@ def as_half(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relative, "HALVES", (torch.float16, torch.float32))
 
 
+@pytest.mark.usefixtures("unchecked_integers")
 @pytest.mark.parametrize("kind", ["both", "keys", "queries"])
 @pytest.mark.parametrize("lengths", [LENGTHS, [16, 16], [1]])
 @pytest.mark.parametrize("turned", [True, False])
@@ -103,6 +104,7 @@ def test_windows_and_causal_attention(
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.usefixtures("unchecked_integers")
 @pytest.mark.parametrize(("buckets", "span"), [(8, 8), (256, 256), (0, 12), (0, 300)])
 def test_distances_may_share_a_row(buckets: int, span: int) -> None:
     """Beyond 128 tokens, with logarithmic buckets or with a furthest distance."""
@@ -124,6 +126,7 @@ def test_tiles_need_not_be_square(monkeypatch: pytest.MonkeyPatch, tiles: tuple[
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.usefixtures("unchecked_integers")
 @pytest.mark.parametrize("lengths", [[5, 16, 1], [20, 2], [100, 3], [130, 3]])
 def test_half_precision(lengths: list[int]) -> None:
     """No further from float32 than the reference in the same precision, within a factor of two.
@@ -145,6 +148,7 @@ def test_half_precision(lengths: list[int]) -> None:
         assert float((mine.float() - true).norm()) <= limit
 
 
+@pytest.mark.usefixtures("unchecked_integers")
 def test_heads_are_computed_in_turn_if_there_are_many_tokens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -156,6 +160,7 @@ def test_heads_are_computed_in_turn_if_there_are_many_tokens(
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
+@pytest.mark.usefixtures("unchecked_integers")
 def test_a_bound_on_lengths_changes_nothing() -> None:
     layout, loose = Layout.of(LENGTHS), Layout.of(LENGTHS, most=64)
     joint = parts(layout.total)
@@ -198,6 +203,7 @@ def dropping(layout: Layout, tables: list[Tensor], seed: int) -> Callable[..., T
     return run
 
 
+@pytest.mark.usefixtures("unchecked_integers")
 @pytest.mark.parametrize("lengths", [[16, 11], [20, 5]])
 @pytest.mark.parametrize("turned", [True, False])
 def test_dropout_is_differentiated_as_it_was_drawn(
@@ -222,6 +228,7 @@ def test_dropout_is_differentiated_as_it_was_drawn(
         assert slope == pytest.approx(float((grad * way).sum()), rel=5e-3, abs=5e-3)
 
 
+@pytest.mark.usefixtures("unchecked_integers")
 def test_dropout_thins_the_weights_and_keeps_their_mean() -> None:
     layout = Layout.of([16, 11])
     tables = [torch.randn(32, 2, 16) for _ in range(2)]

@@ -31,7 +31,7 @@ def test_variance_is_the_known_one() -> None:
     assert np.mean(ratios) == pytest.approx(1.0, abs=0.15)
 
 
-@pytest.mark.parametrize("seeds", [2, 3, 8])
+@pytest.mark.parametrize("seeds", [2, 3, pytest.param(8, marks=pytest.mark.slow)])
 def test_intervals_hold_the_truth(seeds: int) -> None:
     held = 0
     for number in range(100):

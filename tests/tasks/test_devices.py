@@ -1,8 +1,6 @@
 """Large jobs on several devices or ranks: the results of one, in order; errors end all."""
 
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +20,7 @@ from bertsmith.search.encoder import TextEncoder
 from bertsmith.tasks.answering.task import find_answers
 from bertsmith.tasks.masked_lm import score_masked_lm
 from bertsmith.tasks.zero_shot.task import choose_label
+from processes import ran
 from serve.live import tiny
 
 CPU = torch.device("cpu")
@@ -199,11 +198,5 @@ def test_more_is_read_at_once_for_several_devices(bert: Bert) -> None:
 
 def test_ranks_divide_the_batches_and_all_get_all_results() -> None:
     script = Path(__file__).with_name("encode_ranks.py")
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(script.parents[1]), "OMP_NUM_THREADS": "1"},
-        timeout=300,
-    )
+    done = ran(script, env={**os.environ, "PYTHONPATH": str(script.parents[1])})
     assert done.returncode == 0, done.stderr

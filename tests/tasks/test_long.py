@@ -107,6 +107,7 @@ def document(place: Callable[[int], list[str]]) -> str:
     return " ".join(words)
 
 
+@pytest.mark.slow
 def test_every_entity_is_found(reader: Bert) -> None:
     text = document(lambda n: home(CITIES[n // 30 % len(CITIES)]).split() if n % 30 == 7 else [])
     gold = [(at, at + len(c)) for c in CITIES for at in range(len(text)) if text.startswith(c, at)]

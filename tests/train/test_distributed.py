@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from bertsmith.errors import BertsmithError
 from bertsmith.train import Recipe, pretrain, verify_resume
 from model.tiny import TINY
+from processes import python
 from sampled import sampled
 from train.conftest import SMALL
 from train.test_gradients import errors, small
@@ -32,8 +33,8 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Pa
     """Train by a recipe in so many processes; see ranks.py."""
     errors = tmp_path_factory.mktemp("ranks") / "errors.txt"
     with errors.open("w") as stderr:
-        server = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("ranks.py"))],
+        server = python(
+            Path(__file__).with_name("ranks.py"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,

@@ -29,6 +29,7 @@ from bertsmith.train.guard import ENOUGH, FAULTS, REMEMBERED
 from bertsmith.train.optimizer import CompositeOptimizer
 from bertsmith.train.precision import supported
 from bertsmith.train.recipe import Recipe
+from bertsmith.train.seeding import seed_step
 from bertsmith.train.step import KeyBiases, StepResult
 
 GRAPHS = 96  # captured shapes; steps of other shapes run as usual
@@ -134,7 +135,7 @@ class CapturedStep:
         All random numbers depend on `seed` alone.
         """
         numbers = [torch.tensor([fraction]), torch.tensor([self.steps % (2 * self.read)])]
-        torch.manual_seed(seed)
+        seed_step(seed, self.device)
         if len(passes) == 1 and self.device.type == "cuda":
             self._run(passes[0], numbers)
         else:

@@ -32,6 +32,7 @@ from bertsmith.train.distributed import Ranks
 from bertsmith.train.loop import Scoring
 from bertsmith.train.precision import Precision, supported
 from bertsmith.train.recipe import ProbePart, Recipe
+from bertsmith.train.seeding import seed_step
 
 AT_ONCE = 16384  # maximum number of tokens in a pass
 SAMPLES, MASKS = 3, 4  # texts whose filled masks are logged, and masks of each
@@ -71,7 +72,7 @@ def held_out(
             active = number < len(batches)
             example = examples.make(batches[number if active else 0])
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                torch.manual_seed(number)
+                seed_step(number, ranks.device)
                 own = learner.counts(example)
                 _, pairs = module(example.to(ranks.device), own)
             for name, pair in pairs.items():

@@ -17,7 +17,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import torch
 from torch import nn
 
 from bertsmith.errors import BertsmithError
@@ -33,6 +32,7 @@ from bertsmith.train.loggers import Loggers
 from bertsmith.train.optimizer import CompositeOptimizer, rate_at
 from bertsmith.train.precision import supported
 from bertsmith.train.recipe import TrainPart
+from bertsmith.train.seeding import seed_step
 from bertsmith.train.state import BackgroundWriter, Checkpoints, RunProgress, Saved, TensorState
 from bertsmith.train.step import MicroBatch, StepResult, TrainingStep
 from bertsmith.train.stopping import Stop, StopSignal
@@ -342,7 +342,7 @@ class Trainer:
             self._log_late()
             if loaded.examples:
                 self.optimizer.set_rate(fraction)
-                torch.manual_seed(seed)
+                seed_step(seed, ranks.device)
                 pairs = zip(loaded.examples, loaded.active, strict=True)
                 batches = [MicroBatch((e.to(ranks.device), counts), active) for e, active in pairs]
                 result = self.step(batches, extras)
