@@ -281,7 +281,8 @@ def quantize_onnx(checkpoint: Checkpoint, path: Path, longest: int) -> float:
     path.rename(float32)
     logging.disable(logging.WARNING)  # it advises to change the graph first
     try:
-        quantize_dynamic(float32, path, per_channel=True, weight_type=QuantType.QInt8)
+        # Signed weights saturate without a word on x86 CPUs without VNNI instructions.
+        quantize_dynamic(float32, path, per_channel=True, weight_type=QuantType.QUInt8)
     finally:
         logging.disable(logging.NOTSET)
     rows = _random_rows(checkpoint, [min(length, longest) for length in (16, 64, 128)])

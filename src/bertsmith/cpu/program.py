@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from bertsmith.batch import Batch, Layout, like
 from bertsmith.cpu.int8 import Int8Linear, even_layers, quantize
 from bertsmith.errors import BertsmithError
-from bertsmith.kernels import int8_engine, onnx_session, quantize_weight
+from bertsmith.kernels import onnx_session, quantize_weight
 from bertsmith.kernels.int8 import LARGEST
 from bertsmith.model import Encoder, Model
 from bertsmith.model.attention import Attention, QueryValueLinear, RotaryAttention
@@ -70,8 +70,6 @@ def to_int8(model: Model, keep: Container[str] = (), sample: Batch | None = None
     quantize(model, keep, even)
     if fits:
         model.encoder.program = OnnxProgram(model.encoder, exact_weights())
-    elif model.encoder.plan:
-        int8_engine()  # an error now, if there is none
 
 
 def _activation(module: nn.Module) -> str | None:

@@ -14,11 +14,8 @@ def every(x: Tensor, layout: Layout, rows: Tensor | None = None) -> Tensor:
 
 
 def first(x: Tensor, layout: Layout, rows: Tensor | None = None) -> Tensor:
-    """The first state of each sequence ([CLS]): (T, D) → (N, D).
-
-    Captured steps have empty sequences at the end; these get the last state.
-    """
-    return x.index_select(0, layout.first.clamp(max=len(x) - 1))
+    """The first state of each sequence ([CLS]): (T, D) → (N, D)."""
+    return x.index_select(0, layout.first)
 
 
 def mean(x: Tensor, layout: Layout, rows: Tensor | None = None) -> Tensor:

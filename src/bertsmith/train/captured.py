@@ -309,7 +309,9 @@ def inputs_of(example: Example, counts: Mapping[str, float]) -> Inputs:
 
     def build(tensors: list[Tensor]) -> tuple[Any, ...]:
         ids, segments, ends, positions, rows, targets, numbers, total, *others = tensors
-        on_device = replace(layout, boundaries=ends, ends=ends, positions=positions)
+        # Empty sequences at the end begin at the last token, so that heads may read a first state.
+        starts = ends.clamp(max=len(ids) - 1)
+        on_device = replace(layout, boundaries=starts, ends=ends, positions=positions)
         padded = replace(
             example,
             batch=Batch(ids, segments, on_device),
