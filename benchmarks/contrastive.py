@@ -3,12 +3,13 @@
     python benchmarks/contrastive.py bertsmith-embed MINILM
     python benchmarks/contrastive.py MINILM --sets imdb --epochs 8 20 --rates 0.5 1
 
-Accuracy of a linear layer on an encoder's vectors before and after contrastive training on 8 texts a
-label, by draw. The sets are those that settings are chosen on: sentiment in the first 120
+Accuracy of a linear layer on an encoder's vectors before and after contrastive training on 8 texts
+a label, by draw. The sets are those that settings are chosen on: sentiment in the first 120
 characters of IMDb, the domain of SubjQA's questions and of the first 60 characters of its reviews,
-and the article that a question of SQuAD (its first 50 characters) is about. Of each draw six labels
-and 400 texts to score. Results are written at once, and those that exist are not computed again. "cosines" is the loss of
---auto; "cross entropy" that of Khosla et al. (2020) at a temperature of 0.1, which it replaced.
+and the article that a question of SQuAD (its first 50 characters) is about. Each draw has at most
+six labels, and 400 texts to score. Results are written at once, and those that exist are not
+computed again. "cosines" is the loss of --auto; "cross entropy" that of Khosla et al. (2020) at a
+temperature of 0.1, which it replaced.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def drawn(name: str, shots: int, draw: int) -> tuple[Any, Any]:
     source.shuffle(rows)
     labels = sorted({label for _, label in rows})
     labels = source.sample(labels, min(LABELS, len(labels)))
-    rows = [{"text": text[: SHORT.get(name)], "label": label} for text, label in rows if label in labels]
+    rows = [
+        {"text": text[: SHORT.get(name)], "label": label} for text, label in rows if label in labels
+    ]
     learned = [row for label in labels for row in [r for r in rows if r["label"] == label][:shots]]
     others = [row for row in rows if row not in learned][:TEST]
     return tuple(read_data(part, "classification") for part in (learned, others))
