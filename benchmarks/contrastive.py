@@ -1,7 +1,8 @@
 """Few labels: how long `--auto` trains contrastively, at which learning rate, and what it gains.
 
-    python benchmarks/contrastive.py bertsmith-embed MINILM
-    python benchmarks/contrastive.py MINILM --sets imdb --epochs 8 20 --rates 0.5 1
+    python benchmarks/contrastive.py bertsmith-embed
+    python benchmarks/contrastive.py bertsmith-embed --loss "cross entropy"
+    python benchmarks/contrastive.py bertsmith-embed --draws 0 --epochs 32 --rates 0.5 1
 
 Accuracy of a linear layer on an encoder's vectors before and after contrastive training on 8 texts
 a label, by draw. The sets are those that settings are chosen on: sentiment in the first 120
@@ -94,9 +95,9 @@ def main() -> None:
     parser.add_argument("models", nargs="+")
     parser.add_argument("--sets", nargs="+", default=list(CHOSEN), choices=list(SETS))
     parser.add_argument("--shots", type=int, default=8)
-    parser.add_argument("--draws", type=int, nargs="+", default=[0, 1, 2, 3])
-    parser.add_argument("--epochs", type=int, nargs="+", default=[8, 20, 40])
-    parser.add_argument("--rates", type=float, nargs="+", default=[0.5, 1.0])
+    parser.add_argument("--draws", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--epochs", type=int, nargs="+", default=[8, 20])
+    parser.add_argument("--rates", type=float, nargs="+", default=[1.0])
     parser.add_argument("--loss", default="cosines", choices=["cosines", "cross entropy"])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/contrastive.json"))
