@@ -1,7 +1,8 @@
 """Few labels: how long `--auto` trains contrastively, at which learning rate, and what it gains.
 
     python benchmarks/contrastive.py bertsmith-embed
-    python benchmarks/contrastive.py bertsmith-embed --loss "cross entropy"
+    python benchmarks/contrastive.py bertsmith-embed --loss "cross entropy" --epochs 8
+    python benchmarks/contrastive.py bertsmith-embed --loss "cross entropy" --draws 0
     python benchmarks/contrastive.py bertsmith-embed --draws 0 --epochs 32 --rates 0.5 1
 
 Accuracy of a linear layer on an encoder's vectors before and after contrastive training on 8 texts
