@@ -25,6 +25,8 @@ WIDTH = 128  # principal components of the vectors
 STRENGTH = 10.0  # C, for vectors whose mean squared norm is 1
 CUT = 1000  # characters of a text
 MOST = 15_000
+LABELS = 6  # of a set of few labels
+SHORT = {"imdb": 120, "reviews": 60, "articles": 50}  # characters; whole texts are easy, or slow
 
 
 def opened(name: str) -> io.StringIO:
@@ -46,6 +48,22 @@ def domains() -> list[tuple[str, str]]:
     return sorted(set(rows))
 
 
+def reviews() -> list[tuple[str, str]]:
+    """Reviews of SubjQA, each with the domain of its product."""
+    rows = set()
+    for path in sorted((DATA / "subjqa").glob("*__*.csv.xz")):
+        table = csv.DictReader(opened(f"subjqa/{path.name}"))
+        rows |= {(row["review"], path.name.split("__")[0]) for row in table}
+    return sorted(rows)
+
+
+def articles() -> list[tuple[str, str]]:
+    """Questions of SQuAD, each with the title of its article."""
+    content = json.loads(opened("squad_dev/dev-v1.1.json.xz").read())["data"]
+    paragraphs = [(one["title"], part) for one in content for part in one["paragraphs"]]
+    return sorted({(qa["question"], title) for title, part in paragraphs for qa in part["qas"]})
+
+
 SETS: dict[str, Callable[[], list[tuple[str, str]]]] = {
     "banking77": lambda: [
         (row["text"], row["category"])
@@ -62,8 +80,10 @@ SETS: dict[str, Callable[[], list[tuple[str, str]]]] = {
         for row in map(json.loads, opened("imdb_sample/train.jsonl.xz"))
     ],
     "domains": domains,
+    "reviews": reviews,
+    "articles": articles,
 }
-CHOSEN_ON = ("cola", "imdb", "domains")  # settings are chosen on these
+CHOSEN_ON = ("cola", "imdb", "domains", "reviews", "articles")  # settings are chosen on these
 REPORTED = ("banking77", "ag_news", "sst2")
 
 

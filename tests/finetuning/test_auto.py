@@ -7,10 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from bertsmith import BertsmithError, load
 from bertsmith.finetuning import Splits, finetune, settings_for
-from bertsmith.finetuning.auto import WORDS, Candidate, Limit, ModelSelection, OutOfTime, auto_notes
+from bertsmith.finetuning.auto import (
+    WORDS,
+    Candidate,
+    ContrastiveWarmUp,
+    Limit,
+    ModelSelection,
+    OutOfTime,
+    auto_notes,
+)
 from bertsmith.finetuning.plan import TrainingPlan
 from bertsmith.finetuning.tuning import SilentCallback
 from bertsmith.infer.loaded import pick_device
@@ -142,11 +151,11 @@ def test_a_training_ends_after_its_time_or_its_steps(monkeypatch: pytest.MonkeyP
         Limit(100, steps=5).step(5, 100, 0.0)
 
 
-@pytest.mark.parametrize(("seconds", "epochs"), [(400.0, 8), (16.0, 5), (4.0, 0)])
+@pytest.mark.parametrize(("seconds", "epochs"), [(400.0, 10), (16.0, 5), (4.0, 0)])
 def test_as_many_epochs_as_the_time_allows(
     seconds: float, epochs: int, base: Maker, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An epoch has two steps, each of a second; the first three are for measuring."""
+    """An epoch has two steps of a second each: 20 are ten epochs. Three are for measuring."""
     monkeypatch.setattr("bertsmith.finetuning.auto.monotonic", Clock())
     monkeypatch.setattr("bertsmith.finetuning.auto.WARM_BATCH", 12)
     compared = choice(base, write, 24)
@@ -157,6 +166,24 @@ def test_as_many_epochs_as_the_time_allows(
         with pytest.raises(OutOfTime):
             ModelSelection._contrastive(compared, way, compared.data, seconds)
     assert (way.settings.epochs if way.settings else 0) == epochs
+
+
+@pytest.mark.parametrize(
+    ("vectors", "loss"),
+    [
+        ([[1, 0], [1, 0], [0, 1]], 0.0),
+        ([[1, 0], [1, 0], [1, 0]], 3.0),  # two labels of one vector
+        ([[1, 0], [0, 1], [0, 1]], 4.5),  # one label apart (1), another near half of it (1/2)
+    ],
+)
+def test_contrastive_loss(vectors: list[list[float]], loss: float) -> None:
+    """Pairs of one label and pairs of two count the same, however many there are."""
+    way: Any = object.__new__(ContrastiveWarmUp)
+    targets = {"labels": torch.tensor([0, 0, 1])}
+    found = way.loss(torch.tensor(vectors, dtype=torch.float32), None, targets)
+    assert found.item() == pytest.approx(loss)
+    alone = way.loss(torch.tensor([[1.0, 0.0]]), None, {"labels": torch.tensor([0])})
+    assert alone.item() == 0.0
 
 
 def choice(base: Maker, write: Write, count: int) -> ModelSelection:
