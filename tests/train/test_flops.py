@@ -68,6 +68,7 @@ def test_a_forward_pass_of_every_family(size: str) -> None:
         ("tiny-electra", []),
         ("tiny-electra", ["objectives.masked_lm=1.0", "generator.fills=0.5"]),
         ("tiny-electra", ["objectives.masked_lm=1.0"]),
+        ("tiny-electra", ["objectives.sentence_order=1.0", "data.format=order"]),
         ("tiny-deberta-v3", []),
         ("tiny-modernbert", []),
         ("tiny-bert-left-to-right", []),
