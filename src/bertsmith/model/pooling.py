@@ -18,7 +18,7 @@ def first(x: Tensor, layout: Layout, rows: Tensor | None = None) -> Tensor:
 
     Captured steps have empty sequences at the end; these get the last state.
     """
-    return x.index_select(0, layout.first.clamp(max=len(x) - 1))
+    return x.index_select(0, layout.first.clamp(max=x.shape[0] - 1))
 
 
 def mean(x: Tensor, layout: Layout, rows: Tensor | None = None) -> Tensor:
