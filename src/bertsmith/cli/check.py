@@ -127,9 +127,7 @@ def _plain(report: CheckReport) -> dict[str, Any]:
     return about | {"splits": splits, "findings": findings}
 
 
-def _show(
-    report: CheckReport, wrong: WrongLabels | None, outputs: tuple[Path | None, ...]
-) -> None:
+def _show(report: CheckReport, wrong: WrongLabels | None, outputs: tuple[Path | None, ...]) -> None:
     from rich.text import Text
 
     console = shared.console()

@@ -68,7 +68,7 @@ class MultilabelReading(TextReading):
         if flags:
             finder.note("label", f"{len(flags)} columns of 0 and 1: {', '.join(flags)}", *flags)
         separator = _separator(table, column)[0] if column else ""
-        if separator:
+        if column and separator:
             finder.note("label", f"{column}, split at {separator}", column)
         classes = class_names(rows, column)
 
