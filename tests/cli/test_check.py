@@ -93,6 +93,32 @@ def test_lengths_for_a_model(run: Run, model: Path, tmp_path: Path) -> None:
     assert "note    train: 1 input longer than the model's 64 tokens (3.2%)" in shown.out
 
 
+def test_pages_and_decisions_beside_json(run: Run, model: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "train.csv", GOOD)
+    page, decisions = tmp_path / "wrong.html", tmp_path / "wrong.jsonl"
+    outputs = ("--report", page, "--out", decisions)
+    [content] = run("check", path, "--model", model, *outputs, "--json").rows
+    assert "wrong_labels" in content
+    assert page.exists()
+    assert f"written to {decisions}" in run("check", path, "--model", model, *outputs).out
+    numbers = write(
+        tmp_path / "n.csv", "text,score\n" + "".join(f"a {n},{n / 7}\n" for n in range(9))
+    )
+    shown = run("check", numbers, "--model", model, "--report", tmp_path / "none.html")
+    assert "wrong labels were not looked for" in shown.err
+    assert "written to" not in shown.out
+
+
+def test_a_page_of_a_learning_curve_beside_json(run: Run, model: Path, tmp_path: Path) -> None:
+    path, page = (
+        write(tmp_path / "train.csv", GOOD + GOOD[11:].replace("text", "page")),
+        tmp_path / "c.html",
+    )
+    [content] = run("learning-curve", model, path, "--report", page, "--json").rows
+    assert content["points"]
+    assert page.exists()
+
+
 def test_many_labels_are_not_all_shown(run: Run, tmp_path: Path) -> None:
     rows = "".join(f"text {n},label-{n % 30}\n" for n in range(300))
     shown = run("check", write(tmp_path / "train.csv", "text,label\n" + rows))

@@ -129,6 +129,25 @@ def test_several_labels(
 
 
 @pytest.mark.parametrize(
+    ("cells", "task"),
+    [
+        (["x;y", "x", "y"], "multilabel"),
+        (["x | y", "y | z", "z", "x | z"], "multilabel"),
+        (["x, y", "x", "y"], "multilabel"),
+        (["Paris, France", "Nice, France", "Rome, Italy"], "classification"),
+        (["1,0", "1,5", "2,0", "2,5", "5,0"], "classification"),
+        (["x", "y", "z"], "classification"),
+    ],
+)
+def test_marks_between_labels(cells: list[str], task: str, tmp_path: Path) -> None:
+    rows = [{"text": f"a {number}", "labels": cell} for number, cell in enumerate(cells * 4)]
+    found = read_data(write(tmp_path / "a.jsonl", *rows))
+    assert found.task == task
+    names = ("x", "y", "z") if "z" in "".join(cells) else ("x", "y")
+    assert task != "multilabel" or found.labels == names
+
+
+@pytest.mark.parametrize(
     ("tokens", "tags"),
     [
         ('["New York", "is"]', '["B-LOC", "O"]'),

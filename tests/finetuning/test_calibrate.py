@@ -62,6 +62,8 @@ def test_a_calibrated_model_keeps_it(base: Maker, write: Write, tmp_path: Path) 
     assert content["temperature"] > 0
     assert content["test_error_after"] < content["test_error_before"] + 0.05
     assert content["decision_threshold"]["label"] == "thing"
+    assert "temperature" in content["note"]
+    assert "thresholds" in content["note"]
     bert = load(out, device="cpu")
     again = evaluate(bert, read_data(dev))
     assert again.scores["f1"] == pytest.approx(result.kept.scores["test"]["f1"])  # type: ignore[index]
@@ -87,6 +89,8 @@ def test_a_classifier_gets_a_temperature_without_being_asked(base: Maker, write:
     assert content["examples"] == 60
     assert content["temperature"] != 1.0
     assert "decision_threshold" not in content
+    [note] = [note for note in result.notes if "calibration error is" in note]
+    assert f"temperature {content['temperature']:g}, fitted on the dev data" in note
     assert "calibration" not in plain.extras
     before, after = (run.kept.dev for run in (plain, result))
     assert before is not None

@@ -62,9 +62,8 @@ def check(
     shared.output(
         as_json,
         [_plain(checked) | ({} if wrong is None else {"wrong_labels": wrong.rows()})],
-        lambda: _show(checked, wrong),
+        lambda: _show(checked, wrong, (report, out)),
     )
-    inspection.written(report, out)
     if checked.errors:
         raise typer.Exit(1)
 
@@ -128,7 +127,7 @@ def _plain(report: CheckReport) -> dict[str, Any]:
     return about | {"splits": splits, "findings": findings}
 
 
-def _show(report: CheckReport, wrong: WrongLabels | None) -> None:
+def _show(report: CheckReport, wrong: WrongLabels | None, outputs: tuple[Path | None, ...]) -> None:
     from rich.text import Text
 
     console = shared.console()
@@ -157,6 +156,8 @@ def _show(report: CheckReport, wrong: WrongLabels | None) -> None:
     kinds = [finding.severity for finding in report.findings]
     total = ", ".join(f"{kind}s: {kinds.count(kind)}" for kind in colours)
     typer.echo(total if kinds else "no findings")
+    if wrong is not None:
+        inspection.written(*outputs)
 
 
 def _show_wrong(wrong: WrongLabels) -> None:

@@ -67,6 +67,6 @@ def learning_curve(
         tasks.show_table(("labels", curve.metric.replace("_", " "), "low", "high"), rows)
         for line in curve.lines():
             typer.echo(line)
+        inspection.written(report)
 
     shared.output(as_json, [curve.to_dict()], show)
-    inspection.written(report)

@@ -192,14 +192,17 @@ def calibrate(
     """
     content: dict[str, Any] = {"examples": len(dev.predictions)}
     content["fitted_on"] = dev.dataset.path.name
-    if options.thresholds:
-        content["note"] = "fitted on dev data: dev scores are optimistic; a test file says more"
+    notes = list[str]()
     if options.temperature and dev.task.exclusive:  # one temperature scales all probabilities
         logs, classes = _logs(dev)
         temperature = fit_temperature(logs, classes)
         content["temperature"] = temperature
         content["error_before"] = _error(logs, classes, 1.0)
         content["error_after"] = _cross_fitted(logs, classes)  # each half by the other's
+        notes.append(
+            f"probabilities are those at temperature {temperature:g}, fitted on the dev data, "
+            "whose calibration error is therefore optimistic"
+        )
         output = bert.model.heads[str(dev.task.head)].get_submodule("output")
         with torch.no_grad():
             for parameter in output.parameters():
@@ -215,14 +218,18 @@ def calibrate(
         content["decision_threshold"] = {"label": positive, "value": value}
         keep_settings(bert, {"decision_threshold": content["decision_threshold"]})
         dev = evaluate(bert, dev.dataset)
+    if options.thresholds:
+        notes.append("thresholds, fitted on the dev data, make all of its scores optimistic")
     if options.held is not None:
         content |= guarantee(bert, evaluate(bert, options.held), options)
         if "abstain" in content and not content["abstain"]["coverage"]:
-            content["note"] = (
+            notes.append(
                 f"no confidence promises an accuracy of {options.abstain:g}: the model abstains on "
                 "every input; ask for less, or hold out more rows"
             )
         dev = evaluate(bert, dev.dataset)
+    if notes:
+        content["note"] = "; ".join(notes)
     return dev, content
 
 

@@ -47,9 +47,16 @@ class MultilabelReading(TextReading):
 
     def suits(self, finder: Finder) -> TaskGuess | None:
         what, column = texts_and_label(finder) or ("", None)
-        if column is None or not is_list(finder.table, column):
+        if column is None:
             return None
-        return TaskGuess(0.45, f"it has {what} and lists of labels")
+        if is_list(finder.table, column):
+            return TaskGuess(0.45, f"it has {what} and lists of labels")
+        mark, cells = _separator(finder.table, column)
+        names = {name.strip() for cell in cells for name in cell.split(mark)} if mark else set()
+        # Combinations of few names; a mark that is part of labels ("Paris, France") leaves more.
+        if not 1 < len(names) < len(set(cells)) or all(map(str.isdecimal, names)):
+            return None
+        return TaskGuess(0.45, f"it has {what}, and labels between {mark}")
 
     def read(self, rows: Rows, labelled: bool) -> list[MultiLabelled | None]:
         """Texts with lists of labels, labels between separators, or columns of 0 and 1."""
@@ -60,11 +67,8 @@ class MultilabelReading(TextReading):
         flags = [] if column else _flags(table, {texts.text, texts.pair})
         if flags:
             finder.note("label", f"{len(flags)} columns of 0 and 1: {', '.join(flags)}", *flags)
-        # What is between labels of one cell; a blank where nothing needs to be.
-        values = sample(table, column, len(table.rows)) if column else []
-        lists = [v for v in values if isinstance(v, str) and not v.strip().startswith("[")]
-        separator = next((mark for mark in SEPARATORS if any(mark in v for v in lists)), " ")
-        if column and separator.strip():
+        separator = _separator(table, column)[0] if column else ""
+        if column and separator:
             finder.note("label", f"{column}, split at {separator}", column)
         classes = class_names(rows, column)
 
@@ -90,9 +94,16 @@ def _flags(table: Table, texts: set[str | None]) -> list[str]:
     return list(flags)
 
 
+def _separator(table: Table, column: str) -> tuple[str, list[str]]:
+    """What is between the labels of a cell, or nothing; and the cells that are no lists."""
+    values = sample(table, column, len(table.rows))
+    cells = [v for v in values if isinstance(v, str) and not v.strip().startswith("[")]
+    return next((mark for mark in SEPARATORS if any(mark in v for v in cells)), ""), cells
+
+
 def _several(value: Any, where: Where, column: str, separator: str) -> list[Any]:
     if isinstance(value, str) and not value.strip().startswith("["):
-        return value.split(separator) if separator.strip() else [value]
+        return value.split(separator) if separator else [value]
     if isinstance(value, int | float):
         return [value]
     return list_cell(value, where, column)
