@@ -1,6 +1,6 @@
 # make install build .venv from the lock files; needs Python 3.11+ and pip
 # make demo    run the demo: pre-train, fine-tune and inspect a small BERT in a few minutes
-# make test    linter, types and the quick tests: a quarter of an hour on two cores
+# make test    linter, types and the quick tests: about twelve minutes on two cores
 # make test-all  the same with the slow tests: half an hour
 # make check   linter, formatter, types
 # make format  let the formatter and the linter repair what they can
