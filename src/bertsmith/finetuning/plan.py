@@ -174,10 +174,12 @@ def calibrated(plan: TrainingPlan, runs: Runs) -> Runs:
     dev, content = calibrate(kept.bert, kept.dev, plan.settings.metric, plan.calibration)
     test, scores = kept.test, {**kept.scores, "dev": dev.scores}
     if plan.splits.test is not None and test is not None:
-        content["test_error_before"] = test.scores.get("calibration_error")
+        before = test.scores
         test = evaluate(kept.bert, plan.splits.test)
         scores["test"] = test.scores
-        content["test_error_after"] = test.scores.get("calibration_error")
+        if "calibration_error" in before:
+            content["test_error_before"] = before["calibration_error"]
+            content["test_error_after"] = test.scores["calibration_error"]
     best = replace(kept, dev=dev, test=test, scores=scores)
     return replace(runs, best=best, calibration=content)
 
