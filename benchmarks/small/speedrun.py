@@ -73,7 +73,10 @@ def options() -> argparse.Namespace:
         if name == "verify":
             verb.add_argument("--corpus", type=Path, required=True)
     verbs.add_parser("draw")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    if getattr(asked, "seeds", 2) < 2:
+        parser.error("intervals need at least two seeds")
+    return asked
 
 
 # ------------------------------------------------------------------ training
@@ -161,8 +164,6 @@ def fine_tuned(asked: argparse.Namespace, out: Path) -> dict[str, list[float]]:
 def interval(scores: dict[str, list[float]]) -> tuple[float, float]:
     """The mean of the five tasks in percent over seeds, and half of its 95% interval."""
     seeds = [100 * mean(values) for values in zip(*(scores[task] for task in TASKS), strict=True)]
-    if len(seeds) == 1:
-        return seeds[0], math.nan
     return mean(seeds), T95[min(len(seeds) - 2, len(T95) - 1)] * stdev(seeds) / math.sqrt(
         len(seeds)
     )
