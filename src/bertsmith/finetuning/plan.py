@@ -167,7 +167,7 @@ def _averaged(plan: TrainingPlan, runs: Runs, weights: WeightSnapshots) -> Runs:
 
 
 def calibrated(plan: TrainingPlan, runs: Runs) -> Runs:
-    """The runs with the best model calibrated, if that is asked for."""
+    """The runs with the best model calibrated, where the plan says how."""
     kept = runs.kept
     if plan.calibration is None or kept.dev is None:
         return runs
