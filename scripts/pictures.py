@@ -360,7 +360,7 @@ def negation() -> str:
     for sentence in ("An eagle is a [MASK].", "An eagle is not a [MASK]."):
         guess = next(one for one in bert.fill_mask(sentence, top=20) if one.token == "bird")
         rows[sentence.replace("[MASK]", "bird")] = guess.score
-    return d.bars(rows, "“bird” is as probable after “not a” as after “a”")
+    return d.bars(rows, "“bird” is almost as probable after “not a” as after “a”")
 
 
 def one_step() -> str:

@@ -15,7 +15,7 @@ from bertsmith.train.planning import random_example
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_recipe_can_be_planned(name: str) -> None:
-    needs = name in ("adapt", "distilbert", "bertsmith-small-replaced")
+    needs = name in ("adapt", "distilbert", "bertsmith-small-replaced", "bertsmith-small-pairs")
     start = ["model.start=bertsmith-small"] if needs else []
     start += (
         []

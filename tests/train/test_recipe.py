@@ -22,7 +22,7 @@ NAMES = recipe_names()
 def test_a_recipe_is_good_and_says_what_it_is(name: str) -> None:
     recipe = load_recipe(name)
     assert recipe.about
-    continues = ("adapt", "distilbert", "bertsmith-small-replaced")
+    continues = ("adapt", "distilbert", "bertsmith-small-replaced", "bertsmith-small-pairs")
     assert name in continues or recipe.model.start or preset(recipe.model.size)
     assert recipe.objectives.keys() <= OBJECTIVES.keys()
 
