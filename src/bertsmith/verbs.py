@@ -1,7 +1,5 @@
 """`bertsmith.evaluate`, `pretrain`, `finetune`, `distill`, `quantize`: the verbs as functions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps

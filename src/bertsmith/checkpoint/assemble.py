@@ -1,7 +1,5 @@
 """A Config → modules on the meta device, with shared parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checkpoint: a model with its settings, and a report of how it was read."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager

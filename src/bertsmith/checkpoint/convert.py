@@ -1,7 +1,5 @@
 """Write complete model directories with a model card; convert readable layouts to them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

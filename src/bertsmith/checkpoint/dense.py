@@ -1,7 +1,5 @@
 """Dense modules of sentence-transformers: a linear layer and an activation after the pooling."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tensor files, read safely: nothing is executed, no path leaves the directory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which heads a checkpoint stores, and under which names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterable
 

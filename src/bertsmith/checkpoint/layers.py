@@ -1,7 +1,5 @@
 """A model with some layers of another: the student of a distillation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise

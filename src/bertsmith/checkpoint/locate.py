@@ -1,7 +1,5 @@
 """From a model's name, path or hub id to a directory on this machine."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

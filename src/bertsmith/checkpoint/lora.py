@@ -1,7 +1,5 @@
 """LoRA: low-rank updates of linear layers, merged into weights or stored in PEFT's layout."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -6,8 +6,6 @@ The graph reads `input_ids`, `attention_mask` and, where the model knows segment
 named after it.
 """
 
-from __future__ import annotations
-
 import copy
 import io
 import logging
@@ -16,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -57,7 +55,7 @@ class Grid:
     most: int = 0
 
     @classmethod
-    def of(cls, mask: Tensor) -> Grid:
+    def of(cls, mask: Tensor) -> Self:
         """Where each token is, by an attention mask."""
         count, length = mask.shape
         real = mask > 0

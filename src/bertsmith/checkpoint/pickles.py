@@ -6,8 +6,6 @@ from their places in the file. Both layouts of `torch.save` are read: a zip arch
 one of pickles followed by raw values.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import pickletools

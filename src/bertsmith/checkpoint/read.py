@@ -1,7 +1,5 @@
 """A Hugging Face directory → a model, with a report of every tensor."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any

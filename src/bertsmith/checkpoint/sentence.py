@@ -1,7 +1,5 @@
 """The files of sentence-transformers: pooling, Dense modules, normalisation and prompts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A model → a Hugging Face directory that `transformers` opens with the same outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,11 +1,9 @@
 """Corpus: a folder of token shards, opened for reading; Mixture: several that are read together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -47,7 +45,7 @@ class Corpus:
         self._shards: list[Ints | None] = [None] * counts.shards
 
     @classmethod
-    def open(cls, directory: str | Path, split: str = "train", *, check: bool = False) -> Corpus:
+    def open(cls, directory: str | Path, split: str = "train", *, check: bool = False) -> Self:
         """Open a split; all file sizes are verified, and with `check` all SHA-256 sums too.
 
         Otherwise the sum of each file is compared when it is first used: see `FileChecks`.
@@ -82,7 +80,7 @@ class Corpus:
         return Tokenizer.load(self.directory / "tokenizer")
 
     @property
-    def parts(self) -> tuple[tuple[Corpus, float], ...]:
+    def parts(self) -> tuple[tuple[Self, float], ...]:
         """Corpora with their shares: this one alone."""
         return ((self, 1.0),)
 

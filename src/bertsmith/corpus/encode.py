@@ -10,8 +10,6 @@ copy. Where that is not certain (as with other white space next to a space), the
 tokenized.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from itertools import chain, compress
@@ -70,17 +68,6 @@ class LineEncoder:
         if self.border is None or any(text[-1].isspace() for text in sentences[:-1]):
             return False
         return all(map(self.border.match, sentences[1:]))
-
-
-def _by_word(definition: Definition, plain: Plain, kept: int) -> Encode:
-    """Return an encoder of texts that encodes each word once, if they can be split into words."""
-    spaces, punctuation = at_spaces(definition), at_punctuation(definition)
-    if spaces is None:
-        return plain
-    new: Encode = Marked(plain)
-    if punctuation is not None:
-        new = Divided(punctuation, Words(new, kept // 2), new)
-    return Divided(spaces, Words(new, kept), plain)
 
 
 class Plain:
@@ -203,3 +190,14 @@ class Divided:
             ids = np.insert(ids, np.repeat(ends[undivided], own), more)
             lengths[undivided] = own
         return ids, lengths
+
+
+def _by_word(definition: Definition, plain: Plain, kept: int) -> Encode:
+    """Return an encoder of texts that encodes each word once, if they can be split into words."""
+    spaces, punctuation = at_spaces(definition), at_punctuation(definition)
+    if spaces is None:
+        return plain
+    new: Encode = Marked(plain)
+    if punctuation is not None:
+        new = Divided(punctuation, Words(new, kept // 2), new)
+    return Divided(spaces, Words(new, kept), plain)

@@ -1,13 +1,11 @@
 """The manifest of a corpus, with a SHA-256 sum of every file, and checks of files against it."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from queue import Queue
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, Self
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause, digest, read_whole, reading, write_json
@@ -70,7 +68,7 @@ class Manifest:
         return {name.partition(".")[0]: name for name in self.files}
 
     @classmethod
-    def read(cls, directory: Path) -> Manifest:
+    def read(cls, directory: Path) -> Self:
         """Read a manifest."""
         path = directory / NAME
         with reading(path):  # such as a name that is too long

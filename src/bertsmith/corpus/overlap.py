@@ -1,7 +1,5 @@
 """Decontamination: find documents that share a word n-gram with benchmark files."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io
@@ -12,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -48,7 +46,7 @@ class Benchmarks:
     files: tuple[str, ...]
 
     @classmethod
-    def read(cls, paths: Sequence[str], size: int, ledger: Ledger) -> Benchmarks:
+    def read(cls, paths: Sequence[str], size: int, ledger: Ledger) -> Self:
         """Read the texts of files: lines of text, cells of tables, strings in JSON."""
         ngrams: list[tuple[Ints, Ints, Ints]] = []
         starts, sizes, numbers, count = [0], {size}, WordNumbers(), 0
@@ -88,7 +86,7 @@ class Benchmarks:
         return names + "\n" + base64.b85encode(stream.getvalue()).decode()
 
     @classmethod
-    def unpacked(cls, text: str) -> Benchmarks:
+    def unpacked(cls, text: str) -> Self:
         """Read what `packed` returned."""
         names, _, content = text.partition("\n")
         size, files = json.loads(names)

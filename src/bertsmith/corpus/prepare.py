@@ -4,8 +4,6 @@ Finished pieces of work are kept in `work/` until the shards are written. After 
 the same call continues from there, with a result that is equal byte for byte.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from collections import Counter
@@ -154,25 +152,6 @@ def _new_inputs(
     return new
 
 
-def _preparation(
-    out: Path,
-    settings: CorpusSettings,
-    files: Iterable[str | Path],
-    tokenizer: Tokenizer,
-    progress: Progress | None,
-) -> Preparation:
-    check_extras(settings)
-    ledger, benchmarks = Ledger(), None
-    inputs, left = find_files(files)
-    ledger.note("files of other kinds, left out", left)
-    if settings.documents == "files":
-        inputs = [replace(f, kind="whole") if f.kind == "text" else f for f in inputs]
-    if settings.decontaminate:
-        benchmarks = Benchmarks.read(settings.decontaminate, settings.overlap, ledger)
-    step = progress or (lambda *_: None)
-    return Preparation(out, settings, inputs, tokenizer, step, ledger, benchmarks)
-
-
 @dataclass(frozen=True)
 class Preparation:
     """The work on one folder."""
@@ -303,6 +282,25 @@ class Preparation:
             "inputs": [asdict(file) for file in self.inputs],
             "libraries": {name: version(name) for name in used},
         }
+
+
+def _preparation(
+    out: Path,
+    settings: CorpusSettings,
+    files: Iterable[str | Path],
+    tokenizer: Tokenizer,
+    progress: Progress | None,
+) -> Preparation:
+    check_extras(settings)
+    ledger, benchmarks = Ledger(), None
+    inputs, left = find_files(files)
+    ledger.note("files of other kinds, left out", left)
+    if settings.documents == "files":
+        inputs = [replace(f, kind="whole") if f.kind == "text" else f for f in inputs]
+    if settings.decontaminate:
+        benchmarks = Benchmarks.read(settings.decontaminate, settings.overlap, ledger)
+    step = progress or (lambda *_: None)
+    return Preparation(out, settings, inputs, tokenizer, step, ledger, benchmarks)
 
 
 # ------------------------------------------------------------------ the same again, or not

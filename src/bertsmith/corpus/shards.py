@@ -1,11 +1,9 @@
 """Long arrays in .npy files, written in portions and atomically."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -109,7 +107,7 @@ class SplitWriter:
         for writer in [*self.shards[-1:], *self.indexes.values()]:
             writer.finish()
 
-    def __enter__(self) -> SplitWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: Any) -> None:

@@ -1,7 +1,5 @@
 """Roles of columns: found by the names that a person gave, and by known names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -74,7 +72,7 @@ class Finder:
         """The column that a role would have if no other had one yet; it stays free."""
         return self.fresh().known(role)
 
-    def fresh(self) -> Finder:
+    def fresh(self) -> "Finder":
         """A finder of the same table that has found nothing yet."""
         return Finder(self.table, self.given, self.roles)
 

@@ -1,7 +1,5 @@
 """Distillation in pre-training: a recipe with a teacher, on a corpus that was prepared."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The result of a distillation: the student, measured beside its teacher."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

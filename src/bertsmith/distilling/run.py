@@ -1,7 +1,5 @@
 """`distill`: a teacher, and text if there is any → the directory of a student."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from copy import deepcopy

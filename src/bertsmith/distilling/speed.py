@@ -1,7 +1,5 @@
 """Size and speed of a teacher and its student, measured side by side on the same texts."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy

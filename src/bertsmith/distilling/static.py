@@ -1,7 +1,5 @@
 """An encoder → static vectors: one vector for each token of its vocabulary, without any data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

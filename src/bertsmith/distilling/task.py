@@ -1,7 +1,5 @@
 """Task distillation: a fine-tuned teacher labels texts, a smaller student learns its outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -180,7 +178,7 @@ class Student:
         path: str | Path,
         model: str | Path | None,
         layers: int | Sequence[int] | None,
-    ) -> Student:
+    ) -> Self:
         """The student that a person asks for; by default half of the teacher's layers."""
         if model is not None and layers is None:
             return cls(path, model)

@@ -1,7 +1,5 @@
 """Distillation of vectors: a student learns the vectors of one or more sentence encoders."""
 
-from __future__ import annotations
-
 import hashlib
 from array import array
 from collections.abc import Callable, Sequence

@@ -1,11 +1,9 @@
 """Examples: the samples of a step, and their batches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -38,20 +36,20 @@ class Example:
     judged: Tensor | None = None
     pairs: Tensor | None = None  # (N, 2) int64: of crops, the pair and a digest of the text
 
-    def to(self, device: torch.device | str) -> Example:
+    def to(self, device: torch.device | str) -> Self:
         """Return the example on another device."""
         move = partial(Tensor.to, device=device, non_blocking=True)
         return self._moved(self.batch.to(device), move)
 
-    def pinned(self) -> Example:
+    def pinned(self) -> Self:
         """Return the example in pinned memory."""
         return self._moved(self.batch.pinned(), Tensor.pin_memory)
 
-    def _moved(self, batch: Batch, move: Callable[[Tensor], Tensor]) -> Example:
+    def _moved(self, batch: Batch, move: Callable[[Tensor], Tensor]) -> Self:
         tensors: Any = {n: move(x) for n, x in vars(self).items() if isinstance(x, Tensor)}
         return replace(self, batch=batch, **tensors)
 
-    def partly_filled(self, fills: float) -> Example:
+    def partly_filled(self, fills: float) -> Self:
         """Return the example with a generator that fills only this fraction of the sequences.
 
         They alternate with those that stay masked, so that both have sequences of all lengths.

@@ -1,13 +1,11 @@
 """Vectors of queries by the model of an index; by bertsmith-embed in NumPy, without PyTorch."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -56,7 +54,7 @@ class IndexModel:
             self.encoder = encoder
         return self.encoder
 
-    def shared(self) -> IndexModel:
+    def shared(self) -> Self:
         """The same model for another reader, which uses it in turn."""
         other = copy(self)
         other._queries = None

@@ -1,7 +1,5 @@
 """The store: a folder with a SQLite database and segments of vectors, changed by transactions."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import marshal
@@ -13,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import one_line, sweep, sync, write_json, writing
@@ -120,7 +118,7 @@ class Store:
         self._changes = 0  # rows that this connection had changed when the transaction began
 
     @classmethod
-    def create(cls, root: Path, meta: dict[str, Any]) -> Store:
+    def create(cls, root: Path, meta: dict[str, Any]) -> Self:
         """Create an empty store in a new folder of `root`; `switch` makes it the current one."""
         with writing(root):
             folder = root / os.urandom(4).hex()
@@ -135,7 +133,7 @@ class Store:
         return store
 
     @classmethod
-    def open(cls, root: Path, write: bool = False) -> Store:
+    def open(cls, root: Path, write: bool = False) -> Self:
         """Open the current store of a folder; a writer verifies it first.
 
         Readers verify what they read; checking the whole would take as long as the index is large.

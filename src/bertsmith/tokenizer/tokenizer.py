@@ -1,7 +1,5 @@
 """Tokenizer: text to ids with offsets, segments and special tokens; ids to text."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -9,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import index
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, Self, cast
 
 from tokenizers import Encoding as BackendEncoding
 from tokenizers import Tokenizer as Backend
@@ -99,7 +97,7 @@ class Tokenizer:
         return token, None if token is None else self.id(token)
 
     @classmethod
-    def load(cls, path: str | Path, *, family: str | None = None) -> Tokenizer:
+    def load(cls, path: str | Path, *, family: str | None = None) -> Self:
         """Read a tokenizer from a directory or a file in any of the published formats."""
         loaded = cls(read(Path(path), family))
         try:
@@ -108,7 +106,7 @@ class Tokenizer:
             raise BertsmithError(f"{path}: {error.message}") from error
         return loaded
 
-    def unmarked(self, lowercase: bool = False) -> Tokenizer:
+    def unmarked(self, lowercase: bool = False) -> "Tokenizer":
         """Return a tokenizer that adds no special tokens to texts, for static vectors."""
         backend = Backend.from_str(self.backend.to_str())
         marks = Marks(("", 0), ("", 0))

@@ -1,7 +1,5 @@
 """Which layers are trained, and their hidden states: recomputed, or cached (frozen encoder)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """From a recipe to model, heads, objectives and examples."""
 
-from __future__ import annotations
-
 from collections import UserDict
 from collections.abc import Mapping
 from copy import deepcopy

@@ -7,8 +7,6 @@ step is skipped is decided on the device, and results are read some steps late, 
 never waits.
 """
 
-from __future__ import annotations
-
 import gc
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence

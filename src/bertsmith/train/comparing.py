@@ -5,8 +5,6 @@ gradients are cached (GradCache, Gao et al. 2021): a first pass computes the vec
 a graph, the second learns from the gradients of the loss with respect to them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

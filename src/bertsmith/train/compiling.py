@@ -1,7 +1,5 @@
 """torch.compile for training: one graph for batches of any lengths."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

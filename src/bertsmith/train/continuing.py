@@ -1,7 +1,5 @@
 """How a run continues: itself after an interruption, or as another run that branches off."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from shutil import copyfile
 from typing import Any, NamedTuple

@@ -1,14 +1,12 @@
 """What a pre-training run is scored on: held-out text, sets by name, and a probe task."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -177,7 +175,7 @@ class Probe:
     pooling: str
 
     @classmethod
-    def read(cls, part: ProbePart, tokenizer: Tokenizer, length: int) -> Probe:
+    def read(cls, part: ProbePart, tokenizer: Tokenizer, length: int) -> Self:
         """Read the first rows of a file; texts are cut to `length` tokens."""
         rows = list(islice(_rows(part), part.most))
         names = {label: number for number, label in enumerate(sorted({row[1] for row in rows}))}

@@ -1,7 +1,5 @@
 """Operations of a model, counted exactly; estimates of its memory; and peaks of devices."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from functools import cache

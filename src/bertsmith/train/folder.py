@@ -1,7 +1,5 @@
 """The folder of a run: recipe, logs and ledger."""
 
-from __future__ import annotations
-
 import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping

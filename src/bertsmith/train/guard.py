@@ -1,7 +1,5 @@
 """Guard against NaN and gradient spikes: such steps are skipped. The scale of float16 losses."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from statistics import median

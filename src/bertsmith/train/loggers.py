@@ -4,8 +4,6 @@ A logger is a class like `Logger`: it is made with what a run is, `start`ed befo
 gets the numbers of every step and evaluation, and is closed. Only the first rank logs.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -15,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.files import one_line, write_json, writing
@@ -235,7 +233,7 @@ class Loggers:
         self.loggers: list[Logger] = [kind(run) for kind in kinds]
         self.say, self.started, self.finished = say, False, False
 
-    def __enter__(self) -> Loggers:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

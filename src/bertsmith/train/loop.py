@@ -5,8 +5,6 @@ runs steps on any number of ranks; logs, evaluates and saves; rolls back when tr
 resumes an interrupted run with the same results.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter, deque

@@ -4,8 +4,6 @@ All support sharding. A parameter is a plain tensor, or a DTensor of which this 
 shard (FSDP2). Element-wise operations use the local shard; others gather the full tensor.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -350,6 +348,14 @@ class CompositeOptimizer:
                     yield parameter, optimizer.state[parameter]
 
 
+class GroupKey(NamedTuple):
+    """Where a parameter is: what its learning rate and its weight decay depend on."""
+
+    rate: float  # times the learning rate
+    matrix: bool  # matrices decay; biases and norms do not
+    inner: bool  # a matrix in a layer
+
+
 def layered(module: nn.Module, layer_decay: float = 1.0) -> Iterator[tuple[GroupKey, nn.Parameter]]:
     """Yield each trained parameter of a module with its place.
 
@@ -372,14 +378,6 @@ def layered(module: nn.Module, layer_decay: float = 1.0) -> Iterator[tuple[Group
                 depth = len(by_number) if part == "norm" else depth
                 below = len(by_number) + 1 - depth
         yield GroupKey(layer_decay**below, parameter.ndim > 1, inner), parameter
-
-
-class GroupKey(NamedTuple):
-    """Where a parameter is: what its learning rate and its weight decay depend on."""
-
-    rate: float  # times the learning rate
-    matrix: bool  # matrices decay; biases and norms do not
-    inner: bool  # a matrix in a layer
 
 
 def optimizer_for(module: nn.Module, train: Any, half: bool | None = None) -> CompositeOptimizer:

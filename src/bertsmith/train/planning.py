@@ -1,7 +1,5 @@
 """`plan`: time, memory, operations and useful work of a run, before it starts."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterable

@@ -1,11 +1,9 @@
 """Mixed precision: which parameters compute in bfloat16 or float16."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -68,7 +66,7 @@ class Precision:
     exact_sums: bool = False
 
     @classmethod
-    def of(cls, name: Name, device: torch.device) -> Precision:
+    def of(cls, name: Name, device: torch.device) -> Self:
         """The policy that a recipe names. FP8 is a matter of the compiled graph (compiling.py)."""
         if name == "float32":
             return cls()

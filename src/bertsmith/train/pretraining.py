@@ -1,7 +1,5 @@
 """Pre-training: a recipe and a corpus in, a model directory out."""
 
-from __future__ import annotations
-
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Recipes: runs as TOML files, checked key by key."""
 
-from __future__ import annotations
-
 import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence

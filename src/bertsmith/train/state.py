@@ -1,7 +1,5 @@
 """The state of a run and its checkpoints: written by a thread, atomically; verified when read."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -11,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from safetensors import SafetensorError
@@ -55,7 +53,7 @@ class RunProgress:
     ended: bool = False  # evaluations say that there is nothing more to expect
 
     @classmethod
-    def of(cls, numbers: Mapping[str, Any]) -> RunProgress:
+    def of(cls, numbers: Mapping[str, Any]) -> Self:
         """Read the numbers of a checkpoint; older ones call the record `sums`."""
         return cls(**{"record" if key == "sums" else key: n for key, n in numbers.items()})
 
@@ -371,7 +369,7 @@ class BackgroundWriter:
             listed.unlink()
         self.checkpoints.commit(step, sums, numbers)
 
-    def __enter__(self) -> BackgroundWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:

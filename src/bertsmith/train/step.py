@@ -1,7 +1,5 @@
 """One training step: micro-batches, one collective over ranks, clipping, guard, update."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Signals that end a run: the state is saved first."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """`verify-resume`: check that killed and resumed runs equal an uninterrupted one."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -1,7 +1,5 @@
 """Copies of a run's weights: their exponential moving average, and the best by evaluation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
