@@ -43,10 +43,7 @@ class Layout:
 
     @classmethod
     def of(cls, lengths: Sequence[int], most: int = 0) -> Self:
-        """The layout of concatenated sequences of these lengths.
-
-        With `most`, `ends` has few different sizes, so that compiled code can be reused.
-        """
+        """Concatenated sequences of these lengths; with `most`, `ends` has only few sizes."""
         if not lengths or min(lengths) < 1:
             raise ValueError("a layout needs at least one sequence, and none may be empty")
         if most and max(lengths) > most:

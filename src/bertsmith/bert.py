@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -54,11 +55,7 @@ def predict(
     if coverage is not None:
         state_coverage(bert, coverage)
     rows = predict_source(bert, source, out, top, names, **options)
-    if out is None:
-        return list(rows)
-    for _ in rows:
-        pass
-    return []
+    return list(rows) if out is None else list(deque(rows, maxlen=0))
 
 
 def load(

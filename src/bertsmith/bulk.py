@@ -202,10 +202,10 @@ def _sources(folder: Path, out: Path) -> list[Path]:
 
 def _claim(out: Path, work: FileWork) -> None:
     """Record the model and options in the output folder; refuse one that has another record."""
-    dtype, family = work.loading["dtype"], work.loading["family"]
-    record = {"verb": work.verb, "model": work.model, "dtype": dtype, "family": family}
-    options = {key: value for key, value in work.options.items() if value is not None}
-    record |= {"options": options, "reading": work.reading}
+    record: dict[str, Any] = {"verb": work.verb, "model": work.model}
+    record |= {key: work.loading[key] for key in ("dtype", "family")}
+    record["options"] = {key: value for key, value in work.options.items() if value is not None}
+    record["reading"] = work.reading
     if (out / RECORD).exists():
         stored = read_json(out / RECORD)
         for key, value in record.items():

@@ -8,6 +8,7 @@ import json
 import lzma
 import math
 import os
+import re
 import stat
 import sys
 import time
@@ -25,6 +26,7 @@ from filelock import FileLock, Timeout
 from bertsmith.errors import BertsmithError
 
 ESCAPED = "backslashreplace"  # of half characters, as in file names that are not UTF-8
+HALVES = re.compile("[\ud800-\udfff]")
 LONGEST = 200  # characters of a foreign message that an error of ours repeats
 # What network and cluster file systems answer to locks, or to flushing a folder.
 UNSUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -166,12 +168,10 @@ def write_text(path: str | Path, content: str) -> None:
 def write_json(path: str | Path, content: object) -> None:
     """Write a JSON file that people can read too; NaN and infinity are refused."""
     try:
-        data = _json(content, ensure_ascii=False).encode()
-    except UnicodeEncodeError:  # half a surrogate pair, as in file names that are not UTF-8
-        data = _json(content, ensure_ascii=True).encode()
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     except ValueError as error:
         raise BertsmithError(f"{path}: cannot be written ({cause(error)})") from error
-    write_bytes(path, data)
+    write_text(path, text + "\n")
 
 
 def finite(content: Any) -> Any:
@@ -181,10 +181,6 @@ def finite(content: Any) -> Any:
     if isinstance(content, Mapping):
         return {key: finite(value) for key, value in content.items()}
     return [finite(value) for value in content] if isinstance(content, list | tuple) else content
-
-
-def _json(content: object, ensure_ascii: bool) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=ensure_ascii, allow_nan=False) + "\n"
 
 
 def sync(path: str | Path) -> None:
@@ -227,8 +223,7 @@ def locked_file(path: Path, folder: str | Path) -> Iterator[None]:
         try:
             lock.acquire()
         except Timeout:
-            message = f"{folder}: another bertsmith process is working in it"
-            raise BertsmithError(message) from None
+            raise BertsmithError(f"{folder}: another bertsmith process is working in it") from None
         except OSError as error:
             if error.errno not in UNSUPPORTED:
                 raise
@@ -424,6 +419,11 @@ class _Frames(ByteSource):
             if self.frame.eof:
                 data, self.frame = self.frame.unused_data, None
         self.ready = b"".join(parts)
+
+
+def whole_characters(text: str) -> str:
+    """The same text with a replacement character for each half of a surrogate pair."""
+    return text if text.isascii() else HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def not_utf8(path: str | Path, line: int, byte: int) -> BertsmithError:

@@ -99,10 +99,7 @@ def _names(folder: Path) -> set[str]:
 def replace_directory(
     folder: str | Path, write: Callable[[Path], None], overwrite: bool = False
 ) -> None:
-    """Let `write` fill a directory that then takes its name at once, as `check_replaceable` allows.
-
-    A directory that is replaced stays until the new one is complete and on the disk.
-    """
+    """Let `write` fill a directory that then replaces another, as `check_replaceable` allows."""
     check_replaceable(folder, overwrite)
 
     def fill(part: Path) -> None:
@@ -181,10 +178,7 @@ def write_directory(path: str | Path, write: Callable[[Path], None]) -> None:
 
 
 def write_into(folder: str | Path, write: Callable[[Path], None]) -> set[str]:
-    """Let `write` make entries that then replace those of their names in a folder; the names.
-
-    Nothing is replaced before everything is on the disk.
-    """
+    """Let `write` make entries that replace those of a folder once all are on disk; the names."""
     place = Path(os.path.realpath(folder))
     with writing(folder):
         place.mkdir(parents=True, exist_ok=True)

@@ -33,10 +33,7 @@ class WorkFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other processes out, and remove what killed ones had not finished writing.
-
-        A folder that is empty at the end is removed.
-        """
+        """Keep other processes out, remove their leftovers, and in the end an empty folder."""
         try:
             with locked(self.path):
                 sweep(self.path)
@@ -54,9 +51,8 @@ class WorkFolder:
 
     def occupied(self) -> bool:
         """Does the folder hold any file, hidden ones aside?"""
-        return self.path.is_dir() and any(
-            not entry.name.startswith(".") for entry in self.path.iterdir()
-        )
+        names = (entry.name for entry in self.path.iterdir()) if self.path.is_dir() else ()
+        return not all(name.startswith(".") for name in names)
 
     def begin(self, plan: Mapping[str, Any]) -> None:
         """Make the folder and store the plan."""

@@ -101,10 +101,7 @@ def configure(
 
 
 def pruned(config: Config, settings: Settings) -> Config:
-    """The same without the heads that config.json says were pruned, block by block.
-
-    `pruned_heads` is the key of `transformers` up to version 4: {"0": [2, 3]}.
-    """
+    """The same without the heads in `pruned_heads` of `transformers` 4, such as {"0": [2, 3]}."""
     counts = [config.attention_heads] * (max(config.plan, default=-1) + 1)
     for block, heads in (settings.get("pruned_heads") or {}).items():
         number, gone = int(block), {int(head) for head in heads}

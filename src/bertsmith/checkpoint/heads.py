@@ -11,11 +11,7 @@ Entries = dict[str, HeadEntry]
 
 
 def stored_heads(
-    family: Family,
-    settings: Settings,
-    stored: Iterable[str],
-    known: Container[str],
-    fresh: Entries,
+    family: Family, settings: Settings, stored: Iterable[str], known: Container[str], fresh: Entries
 ) -> tuple[Entries, list[str]]:
     """The heads that are stored, and those that config.json names but that are not stored.
 

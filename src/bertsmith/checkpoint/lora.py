@@ -59,10 +59,7 @@ class Lora:
 
 
 class LoraUpdate(nn.Module):
-    """The low-rank updates of a linear layer: one for each of its parts that is a target.
-
-    A family may store our joint layer as several, such as query, key and value.
-    """
+    """Low-rank updates of a linear layer: one for each of its parts that is a target."""
 
     def __init__(self, linear: nn.Linear, sizes: list[int], chosen: list[bool], lora: Lora) -> None:
         super().__init__()
@@ -98,11 +95,9 @@ class LoraUpdate(nn.Module):
 def attach(checkpoint: Checkpoint, lora: Lora, seed: int = 0) -> None:
     """Freeze the encoder and give the chosen layers an update that is zero at first."""
     checkpoint.model.encoder.requires_grad_(False)
-    names, known = checkpoint.names, set[str]()
-    generator, device = None, next(checkpoint.model.parameters()).device
-    if device.type != "meta":
-        generator = torch.Generator(device).manual_seed(seed)
-    count = 0
+    names, known, count = checkpoint.names, set[str](), 0
+    device = next(checkpoint.model.parameters()).device
+    generator = None if device.type == "meta" else torch.Generator(device).manual_seed(seed)
     for path, linear in list(_layers(checkpoint.model)):
         theirs = [name.removesuffix(".weight") for name in names.theirs(f"{path}.weight")]
         known |= {name.rpartition(".")[2] for name in theirs}
@@ -243,10 +238,9 @@ def adapter_in(directory: Path) -> Adapter | None:
     try:
         place = locate(str(base))
     except BertsmithError as error:
-        raise BertsmithError(
-            f"{path}: the adapter belongs to the model {base!r:.200}, which cannot be opened "
-            f"({error.message}); set base_model_name_or_path to where it is"
-        ) from None
+        owner = f"the model {base!r:.200}, which cannot be opened ({error.message})"
+        advice = "set base_model_name_or_path to where it is"
+        raise BertsmithError(f"{path}: the adapter belongs to {owner}; {advice}") from None
     if (place / CONFIG).is_file() and not (place / "model.safetensors").is_file():
         raise BertsmithError(f"{path}: belongs to {base!r:.200}, which is itself an adapter")
     return Adapter(directory, place, config)
@@ -255,9 +249,9 @@ def adapter_in(directory: Path) -> Adapter | None:
 def demand_whole(model: str | Path) -> None:
     """Refuse to train an adapter of an adapter: it needs a model with all weights."""
     if adapter_in(locate(model)):
+        advice = f"merge it first: bertsmith convert {model} OUT"
         raise BertsmithError(
-            f"{model} is itself an adapter, which no other can belong to; merge it first:"
-            f" bertsmith convert {model} OUT"
+            f"{model} is itself an adapter, which no other can belong to; {advice}"
         )
 
 
@@ -312,10 +306,8 @@ class MergedFiles(TensorFiles):
                 )
             self.updates[weight] = (pair["A"], pair["B"], self._scale(module, rank))
         if unknown:
-            raise BertsmithError(
-                f"{self.path}: {len(unknown)} tensors of the adapter have no place in the model:"
-                f" {shorten(unknown)}"
-            )
+            fault = f"{len(unknown)} tensors of the adapter have no place in the model"
+            raise BertsmithError(f"{self.path}: {fault}: {shorten(unknown)}")
         self.notes.append(f"an adapter (LoRA) is merged into {len(self.updates)} weights")
 
     def _scale(self, module: str, rank: int) -> float:

@@ -110,8 +110,7 @@ def mean_of_grid(x: Tensor, grid: Any, rows: Tensor | None = None) -> Tensor:
     """The mean state of each sequence, without its padding: (B * n, D) → (B, D)."""
     mask = grid.mask[:, :, None].to(x.dtype)
     states = x.unflatten(0, grid.mask.shape) * mask
-    mean: Tensor = states.sum(1) / mask.sum(1).clamp(min=1)
-    return mean
+    return states.sum(1) / mask.sum(1).clamp(min=1)
 
 
 def _padded(
@@ -181,16 +180,15 @@ def export_model(
     check_replaceable(out, overwrite)
     size = sum(p.numel() for p in checkpoint.model.parameters()) * 4
     if size > LARGEST:
-        raise BertsmithError(
-            f"the model has {size / 1e9:.1f} GB of weights, but an ONNX file holds at most 2 GB"
-        )
+        many = f"{size / 1e9:.1f} GB of weights"
+        raise BertsmithError(f"the model has {many}, but an ONNX file holds at most 2 GB")
     differences: dict[str, float] = {}
     cosine: dict[str, float] = {}
 
     def fill(part: Path) -> None:
         differences.update(export_onnx(checkpoint, sentence, part / "model.onnx", longest))
         if int8:
-            cosine["sentence_embedding"] = quantize_onnx(checkpoint, part / "model.onnx", longest)
+            cosine["int8_cosine"] = quantize_onnx(checkpoint, part / "model.onnx", longest)
         config = checkpoint.config
         tokenizer.save(part, segments=config.segments > 1, longest=config.max_length)
         settings = {key: v for key, v in checkpoint.settings.items() if key != STORED}
@@ -205,7 +203,7 @@ def export_model(
         "differences": {name: differences[name] for name in outputs},
         "lengths": sorted({min(length, longest) for length in LENGTHS}),
         "bytes": (Path(out) / "model.onnx").stat().st_size,
-        **({"int8_cosine": cosine["sentence_embedding"]} if int8 else {}),
+        **cosine,
     }
 
 
@@ -232,11 +230,9 @@ def export_onnx(
     try:
         _write(checkpoint, sentence, path, traced=False)
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise BertsmithError(
-            f"this {checkpoint.family.name} model cannot be expressed in ONNX "
-            f"({type(error).__name__}: {reason})"
-        ) from error
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        kind = f"this {checkpoint.family.name} model"
+        raise BertsmithError(f"{kind} cannot be expressed in ONNX ({reason})") from error
     return check_onnx(checkpoint, sentence, path, longest)
 
 
@@ -284,11 +280,9 @@ def quantize_onnx(checkpoint: Checkpoint, path: Path, longest: int) -> float:
     finally:
         logging.disable(logging.NOTSET)
     rows = _random_rows(checkpoint, [min(length, longest) for length in (16, 64, 128)])
-    before, after = (
-        torch.from_numpy(_run(onnx_session(str(file)), rows)["sentence_embedding"])
-        for file in (float32, path)
-    )
+    runs = [_run(onnx_session(str(file)), rows) for file in (float32, path)]
     float32.unlink()
+    before, after = (torch.from_numpy(outputs["sentence_embedding"]) for outputs in runs)
     return float(F.cosine_similarity(before, after).mean())
 
 
@@ -324,9 +318,8 @@ def check_onnx(
             apart = float((theirs.reshape(ours.shape) - ours).abs().max()) / scale
             differences[name] = max(differences.get(name, 0.0), apart)
             if not apart <= CLOSE:
-                raise BertsmithError(
-                    f"{name} of the ONNX graph differs from torch by {apart:.1e}: not exported"
-                )
+                fault = f"{name} of the ONNX graph differs from torch by {apart:.1e}"
+                raise BertsmithError(f"{fault}: not exported")
     return differences
 
 

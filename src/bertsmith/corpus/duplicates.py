@@ -46,10 +46,7 @@ def signatures(tokens: Ints, sentence_lengths: Ints, counts: Ints, *, near: bool
 
 
 def _shingles(tokens: Ints, bounds: Ints, start: int, end: int) -> tuple[Ints, Ints]:
-    """Return a hash of every 5-gram that begins in a chunk, and its document.
-
-    A document of fewer tokens has one hash.
-    """
+    """Hashes of 5-grams that begin in a chunk (one for a short document), and their documents."""
     places = np.arange(start, end)
     owners = np.searchsorted(bounds, places, side="right") - 1
     room = bounds[owners + 1] - places
@@ -98,9 +95,8 @@ def mark_near(
     bands, rows = bands_for(similarity)
     for band in range(bands):
         for first in range(0, len(signed), SOME):
-            keys[first : first + SOME] = _band_keys(
-                signed[first : first + SOME, band * rows : (band + 1) * rows]
-            )
+            values = signed[first : first + SOME, band * rows : (band + 1) * rows]
+            keys[first : first + SOME] = _band_keys(values)
             release()
         for members in _alike(keys):
             _mark_similar(members, keys[members], signed, similarity, repeated, release)

@@ -33,10 +33,7 @@ class InputFile:
 
 
 def find_files(paths: Iterable[str | Path], pipes: bool = False) -> tuple[list[InputFile], int]:
-    """Return the files, with those in folders in order of name; and the number skipped.
-
-    With `pipes`, named pipes are accepted; they can be read only once.
-    """
+    """The files, those in folders by name, and the number skipped; `pipes` can be read once."""
     inputs: list[InputFile] = []
     left = 0
     if isinstance(paths, str | Path):
@@ -65,10 +62,8 @@ def _folder(folder: Path) -> tuple[list[InputFile], int]:
     kinds = [(path, KINDS.get(inner(path).suffix.lower())) for path in visible]
     inputs = [_input(path, kind) for path, kind in kinds if kind is not None]
     if not inputs:
-        raise BertsmithError(
-            f"{folder}: contains no file that ends in {', '.join(KINDS)} (or in these and"
-            f" {', '.join(PACKED)})"
-        )
+        endings = f"{', '.join(KINDS)} (or in these and {', '.join(PACKED)})"
+        raise BertsmithError(f"{folder}: contains no file that ends in {endings}")
     return inputs, len(visible) - len(inputs)
 
 

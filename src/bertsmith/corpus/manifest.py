@@ -62,9 +62,7 @@ class Manifest:
         return content
 
     def current(self) -> dict[str, str]:
-        """The files by their names without endings: additions replace train/tokens-00003.npy by
-        train/tokens-00003.1.npy.
-        """
+        """The files by their names without endings; an addition has tokens-00003.1.npy for .npy."""
         return {name.partition(".")[0]: name for name in self.files}
 
     @classmethod

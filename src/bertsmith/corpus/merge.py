@@ -106,9 +106,8 @@ def _stored(corpus: Corpus, near: bool) -> Iterator[Outcome]:
         lengths = np.diff(corpus.sentence_starts[first : last + 1])
         counts = np.diff(corpus.document_sentences[document : end + 1])
         tokens = tokens.astype(corpus.manifest.dtype)
-        yield Outcome(
-            tokens, lengths, counts, lengths, signatures(tokens, lengths, counts, near=near), {}
-        )
+        signed = signatures(tokens, lengths, counts, near=near)
+        yield Outcome(tokens, lengths, counts, lengths, signed, {})
         document = end
 
 
@@ -131,12 +130,8 @@ def _chosen(outcome: Outcome, chosen: Ints) -> tuple[Ints, Ints, Ints]:
     if chosen.all():
         return outcome.tokens, outcome.sentence_lengths, outcome.document_sentences
     sentences = np.repeat(chosen, outcome.document_sentences)
-    tokens = np.repeat(sentences, outcome.sentence_lengths)
-    return (
-        outcome.tokens[tokens],
-        outcome.sentence_lengths[sentences],
-        outcome.document_sentences[chosen],
-    )
+    tokens = outcome.tokens[np.repeat(sentences, outcome.sentence_lengths)]
+    return tokens, outcome.sentence_lengths[sentences], outcome.document_sentences[chosen]
 
 
 def _outcomes(work: Path, pieces: int) -> Iterator[Outcome]:
@@ -146,9 +141,8 @@ def _outcomes(work: Path, pieces: int) -> Iterator[Outcome]:
             yield Outcome.from_bytes(path)
         except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
             path.unlink()
-            raise BertsmithError(
-                f"{path} was damaged and removed; run the same command again"
-            ) from error
+            advice = "run the same command again"
+            raise BertsmithError(f"{path} was damaged and removed; {advice}") from error
 
 
 def _repeated(work: Path, pieces: int, how: Merging) -> Ints | None:

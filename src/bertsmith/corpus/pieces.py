@@ -170,8 +170,8 @@ def _column(path: str, table: Any, text_field: str) -> None:
 
     schema = table.schema_arrow
     if text_field not in schema.names:
-        message = f"{path}: there is no column {text_field!r}; there are {', '.join(schema.names)}"
-        raise BertsmithError(message)
+        known = ", ".join(schema.names)
+        raise BertsmithError(f"{path}: there is no column {text_field!r}; there are {known}")
     if schema.names.count(text_field) > 1:
         raise BertsmithError(f"{path}: two columns are called {text_field!r}")
     kind = schema.field(text_field).type

@@ -189,12 +189,9 @@ class Preparation:
         Manifest(asdict(self.settings), dtype, splits, sums, counts).write(self.out)
 
     def extend(self, running: EngineSettings, manifest: Manifest) -> PreparedCorpus:
-        """Add documents to the corpus. New files get new names, so that it is replaced at once by
-        its new manifest.
-        """
-        there = tuple(
-            Corpus.open(self.out, name) for name in SPLITS if manifest.splits[name].documents
-        )
+        """Add documents in files of new names, so that its manifest alone replaces the corpus."""
+        names = [name for name in SPLITS if manifest.splits[name].documents]
+        there = tuple(Corpus.open(self.out, name) for name in names)
         suffix = f".{len(manifest.additions) + 1}"
         splits = self._merged(running, manifest.dtype, there, suffix)
         new = measure(self.out, sorted(self.out.glob(f"*/*{suffix}.npy")))

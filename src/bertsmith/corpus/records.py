@@ -7,15 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import (
-    cause,
-    import_package,
-    inner,
-    not_utf8,
-    read_lines,
-    read_whole,
-    reading,
-)
+from bertsmith.files import cause, import_package, inner, not_utf8, read_lines, read_whole, reading
 
 
 def records(path: Path) -> Iterator[Any]:
@@ -40,7 +32,6 @@ def records(path: Path) -> Iterator[Any]:
                 yield from csv.reader(_lines(path), delimiter="\t", quoting=csv.QUOTE_NONE)
             else:
                 yield from _lines(path)
-
         except (ValueError, csv.Error, RecursionError) as error:  # also pyarrow's
             raise BertsmithError(f"{path}: cannot be read ({cause(error)})") from error
 

@@ -51,9 +51,7 @@ class SplitWriter:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         sweep(folder)
-        self.folder = folder
-        self.dtype = dtype
-        self.shard_tokens = shard_tokens
+        self.folder, self.dtype, self.shard_tokens = folder, dtype, shard_tokens
         self.tokens = self.sentences = self.documents = 0
         self.shards: list[RowWriter] = []
         self.indexes: dict[str, RowWriter] = {}

@@ -124,10 +124,7 @@ def main() -> None:
     serve(lambda job: TextJob(**{**job, "settings": CorpusSettings(**job["settings"])}), _piece)
 
 
-def serve(
-    read_job: Callable[[dict[str, Any]], WorkerJob],
-    read_piece: Callable[[dict[str, Any], Any], Any],
-) -> None:
+def serve(read_job: Callable[[Any], WorkerJob], read_piece: Callable[[Any, Any], Any]) -> None:
     """Do pieces of work from standard input until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     source = sys.stdin.buffer

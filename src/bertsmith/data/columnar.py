@@ -88,10 +88,8 @@ def frame_tables(path: Path, frame: Any, size: int) -> Iterator[Table]:
     check_names(path, names)
     for start in range(0, max(1, len(frame)), size):
         values = frame.iloc[start : start + size].astype(object).to_numpy().tolist()
-        rows = [
-            Row(start + number, dict(zip(names, map(_plain, cells), strict=True)))
-            for number, cells in enumerate(values, 1)
-        ]
+        numbered = enumerate((map(_plain, cells) for cells in values), start + 1)
+        rows = [Row(number, dict(zip(names, cells, strict=True))) for number, cells in numbered]
         share = min(1.0, (start + size) / max(1, len(frame)))
         yield Table(path, names, rows, unit="row", share=share)
 

@@ -91,10 +91,8 @@ def _rows(
         else:
             what = "the header" if table.header else "the first line"
             advice = "; is a separator in a cell without quotes?" if len(cells) > width else ""
-            raise BertsmithError(
-                f"{table.path}, line {number}: {len(cells)} columns where {what} has "
-                f"{width}{advice}"
-            )
+            found = f"{table.path}, line {number}: {len(cells)} columns"
+            raise BertsmithError(f"{found} where {what} has {width}{advice}")
 
 
 def is_header(cells: list[str], below: list[list[str]], headings: Headings) -> bool:
@@ -190,9 +188,8 @@ def _long_cells(path: Path, line: int = 1) -> Iterator[None]:
     try:
         yield
     except csv.Error as error:
-        raise BertsmithError(
-            f"{path}, line {line}: unbalanced quotes in this row ({error})"
-        ) from error
+        where = f"{path}, line {line}"
+        raise BertsmithError(f"{where}: unbalanced quotes in this row ({error})") from error
     finally:
         csv.field_size_limit(before)
 

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from bertsmith.data.streams import STANDARD_INPUT
 from bertsmith.errors import BertsmithError, setting_name
-from bertsmith.files import atomic, finite, import_package, one_line
+from bertsmith.files import ESCAPED, atomic, finite, import_package, one_line
 from bertsmith.ledger import Ledger
 
 TABLES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
@@ -83,11 +83,9 @@ def merged(
 
 def as_json(value: Any) -> str:
     """JSON on one line; numbers that are not finite are null, half characters are escaped."""
-    value = finite(value)
-    try:
-        return json.dumps(value, ensure_ascii=False, default=str).encode().decode()
-    except UnicodeEncodeError:
-        return json.dumps(value, default=str)
+    return (
+        json.dumps(finite(value), ensure_ascii=False, default=str).encode(errors=ESCAPED).decode()
+    )
 
 
 class _JsonLines:
@@ -104,8 +102,7 @@ class _Delimited:
     """csv or tsv; lists and objects are JSON in a cell."""
 
     def __init__(self, stream: IO[str], delimiter: str | None, ledger: Ledger, data: Any) -> None:
-        self.delimiter, self.data = delimiter, data
-        self.stream, self.ledger = stream, ledger
+        self.stream, self.delimiter, self.ledger, self.data = stream, delimiter, ledger, data
         self.names: list[str] = []
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -82,9 +82,8 @@ def _one_split(
 ) -> list[Any]:
     if split not in splits and split not in splits.values():
         what = f"no split {split!r} in it" if split else "it holds several splits"
-        raise BertsmithError(
-            f"{path}: {what}; choose {', '.join(splits)} with {setting_name('split')}"
-        )
+        choose = f"choose {', '.join(splits)} with {setting_name('split')}"
+        raise BertsmithError(f"{path}: {what}; {choose}")
     key = splits.get(str(split), str(split))
     outside = content.get(OUTSIDE + key)
     if not isinstance(outside, list):

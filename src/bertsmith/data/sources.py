@@ -63,7 +63,7 @@ class Options:
         return tuple(dict.fromkeys(self.endings.values()))
 
     def __post_init__(self) -> None:
-        if self.format is not None and self.format not in self.formats:
+        if self.format not in (None, *self.formats):
             known = ", ".join(self.formats)
             raise BertsmithError(f"unknown format {self.format!r}; known: {known}")
 
@@ -202,9 +202,8 @@ def _line_tables(stream: Stream, kind: str, size: int) -> Iterator[Table]:
             elif match := LABEL_LINE.fullmatch(line):
                 yield Row(number, {"label": match[1].removeprefix("__label__"), "text": match[2]})
             elif line.strip():
-                raise BertsmithError(
-                    f"{stream.name}, line {number}: no label where the lines before have one"
-                )
+                where = f"{stream.name}, line {number}"
+                raise BertsmithError(f"{where}: no label where the lines before have one")
 
     for portion in portions(rows(), size):
         yield Table(stream.path, names, portion, share=stream.share)

@@ -39,10 +39,7 @@ Text = TypeVar("Text", str, bytes)
 
 
 class Stream:
-    """The text of one source, which is opened on the first read and read only once.
-
-    `head` looks at the first lines without consuming them.
-    """
+    """The text of one source, opened on the first read and read only once; `head` looks ahead."""
 
     def __init__(self, path: Path, encoding: str | None = None) -> None:
         self.path, self.encoding = path, encoding and known_encoding(encoding)
@@ -53,9 +50,8 @@ class Stream:
 
     def __iter__(self) -> Iterator[str]:
         """Every line with its end."""
-        rest = self._lines()
         ahead, self._ahead = self._ahead, []
-        return chain(ahead, rest)
+        return chain(ahead, self._lines())
 
     def numbered(self) -> Iterator[tuple[int, str]]:
         """Every line from 1, without its end."""
@@ -122,8 +118,7 @@ class Stream:
         return content
 
     def _lines(self) -> Iterator[str]:
-        if self._rest is None:
-            self._rest = self._decoded_lines()
+        self._rest = self._rest or self._decoded_lines()
         return self._rest
 
     def _decoded_lines(self) -> Iterator[str]:
@@ -161,8 +156,9 @@ class Stream:
         spelled = encoding.removesuffix("-sig").upper()
         advice = f"{setting_name('encoding')} names another one"
         if self.encoding is None:
-            excel = setting_name("encoding", "cp1252")
-            advice = f"a file saved by Excel on Windows is often {excel}"
+            advice = "a file saved by Excel on Windows is often " + setting_name(
+                "encoding", "cp1252"
+            )
         return BertsmithError(f"{place} is not {spelled} text; {advice}")
 
 

@@ -74,9 +74,8 @@ def distill(
     logged = {"log": log, "place": logs_of(log, out)}
     if own.recipe is not None or is_corpus(data):
         if out is None or data is None or own.to == "static":
-            raise BertsmithError(
-                f"a recipe needs a corpus that `bertsmith prepare` wrote, and {setting_name('out')}"
-            )
+            needed = f"a corpus that `bertsmith prepare` wrote, and {setting_name('out')}"
+            raise BertsmithError(f"a recipe needs {needed}")
         scored = own.dev is not None or own.test is not None
         if given or scored or own.learn is not None:
             example = setting_name("changes", ["train.steps=100"], "--set train.steps=100")
@@ -103,9 +102,8 @@ def distill(
             cache = Path(own.cache)
             with writing(cache):
                 cache.mkdir(parents=True, exist_ok=True)
-        job = DistillationJob(
-            teacher, bert, data, own, reading or {}, ranks, watch, cache, given, logged
-        )
+        how = own, reading or {}, ranks, watch, cache, given, logged
+        job = DistillationJob(teacher, bert, data, *how)
         if own.to == "static":
             if own.layers is not None or own.student is not None:
                 names = f"{setting_name('layers')} or {setting_name('student')}"
@@ -144,9 +142,8 @@ class DistillationJob:
         splits = teacher_splits(self.teacher, task.name, *files, **how)
         count = len(splits.train)
         settings, reasons = chosen_settings(student.start, splits, self.given, examples=count)
-        distillation = TaskDistillation(
-            self.teacher, student, splits, own.temperature, own.labels, pseudo=own.dev is None
-        )
+        weights = own.temperature, own.labels
+        distillation = TaskDistillation(self.teacher, student, splits, *weights, own.dev is None)
         return self.plan(distillation, settings, reasons)
 
     def vectors(

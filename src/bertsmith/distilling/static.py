@@ -78,17 +78,13 @@ def to_static(
 def token_vectors(teacher: LoadedModel) -> NDArray[np.float32]:
     """The vector of every token of the vocabulary, read alone as a text (V, D)."""
     pool = POOLS[teacher.sentence.pool]
-    windows = []
-    for number in range(teacher.tokenizer.size):
-        ids, segments = teacher.tokenizer.build([number])
-        windows.append(Window(number, ids, segments, range(1), 0))
+    tokens, build = range(teacher.tokenizer.size), teacher.tokenizer.build
+    windows = [Window(number, *build([number]), range(1), 0) for number in tokens]
 
     def compute(_: Model, hidden: Hidden, batch: Batch, __: Sequence[Window]) -> list[torch.Tensor]:
-        pooled = pool(hidden.last.float(), batch.layout, None).cpu()
-        return list(teacher.sentence.project(pooled))
+        return list(teacher.sentence.project(pool(hidden.last.float(), batch.layout, None).cpu()))
 
-    vectors: NDArray[np.float32] = torch.stack(teacher.run(windows, compute)).numpy()
-    return vectors
+    return torch.stack(teacher.run(windows, compute)).numpy()
 
 
 def principal_components(vectors: NDArray[Any], width: int) -> Projection:
@@ -111,8 +107,7 @@ def smooth_inverse_frequency(
         counts = 1.0 / (np.arange(len(tokens), dtype=np.float64) + 2.0)
     else:
         counts = frequencies[tokens].astype(np.float64) + 1.0
-    weights: Array = smoothing / (smoothing + counts / counts.sum())
-    return weights
+    return smoothing / (smoothing + counts / counts.sum())
 
 
 def token_frequencies(teacher: LoadedModel, texts: Iterable[str]) -> NDArray[np.int64]:

@@ -86,15 +86,13 @@ class SoftTraining(Training):
         else:
             demand_one_output(task_named(self.dataset.task))
             rows = vote(self.teacher, *texts_of(examples), lambda logits: logits)
-            targets = (
-                torch.tensor([row])
-                for sample, row in zip(samples, rows, strict=True)
-                for _ in sample
-            )
-        return [
-            tuple(replace(item, target=Soft(item.target, next(targets))) for item in sample)
-            for sample in samples
-        ]
+            pairs = zip(samples, rows, strict=True)
+            targets = (torch.tensor([row]) for sample, row in pairs for _ in sample)
+
+        def taught(item: TrainingItem) -> TrainingItem:
+            return replace(item, target=Soft(item.target, next(targets)))
+
+        return [tuple(map(taught, sample)) for sample in samples]
 
     def outputs(self, model: Model, batch: Batch) -> Tensor:
         """The outputs of the task's head."""
@@ -103,10 +101,8 @@ class SoftTraining(Training):
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
         """The targets of the task, and the teacher's outputs."""
         plain = [replace(item, target=item.target.label) for item in items]
-        return {
-            **self.base.targets(plain),
-            "teacher": torch.cat([item.target.rows for item in items]),
-        }
+        teacher = torch.cat([item.target.rows for item in items])
+        return {**self.base.targets(plain), "teacher": teacher}
 
     def padded(self, targets: Targets, sequences: int, tokens: int) -> Targets:
         """Fillers have outputs of zero, and no weight."""
@@ -294,10 +290,11 @@ class TaskDistillation(Distillation):
 
     def same(self) -> dict[str, Any]:
         """Teacher, student and how much each target counts."""
-        return super().same() | {
+        own = {
             "temperature of the teacher": self.temperature,
             "weight of labels": self.label_weight,
         }
+        return super().same() | own
 
     def compared(self, kept: TrainingRun) -> dict[str, Any]:
         """The student beside its teacher: the content of distill.json."""
@@ -395,10 +392,8 @@ def demand_known(teacher: LoadedModel, dataset: Dataset[Any]) -> None:
     unknown = [name for name in dataset.labels if name not in teacher.checkpoint.labels]
     if unknown:
         known = ", ".join(teacher.checkpoint.labels[:10])
-        raise BertsmithError(
-            f"{dataset.path}: the teacher does not know the label {unknown[0]!r:.60}; it knows"
-            f" {known}"
-        )
+        fault = f"the teacher does not know the label {unknown[0]!r:.60}"
+        raise BertsmithError(f"{dataset.path}: {fault}; it knows {known}")
 
 
 def demand_distillable(teacher: LoadedModel, student: Student, task: Task) -> None:

@@ -194,8 +194,8 @@ class VectorDistillation(Distillation):
             raise BertsmithError(f"the student (width {width}) is wider than its teacher ({most})")
         if width != student.vector_width:
             if settings.parallel == "fsdp":
-                ddp = setting_name("parallel", "ddp")
-                raise BertsmithError(f"vectors of another width need {ddp}")
+                needed = setting_name("parallel", "ddp")
+                raise BertsmithError(f"vectors of another width need {needed}")
             add_projection(student, width, settings.seed)
         return student
 
@@ -258,10 +258,8 @@ def agreement(teachers: Teachers, student: LoadedModel, texts: Sequence[str]) ->
     first, second = teachers.vectors(texts, True), embed(student, texts, normalise=True)
     order = shuffled(np.arange(len(texts)), len(texts), 0, "pairs")
     cosines = [np.einsum("nd,nd->n", one, one[order]) for one in (first, second)]
-    result: dict[str, Any] = {
-        "texts": len(texts),
-        "spearman_of_cosines": spearman(*(one.tolist() for one in cosines)),
-    }
+    correlation = spearman(*(one.tolist() for one in cosines))
+    result: dict[str, Any] = {"texts": len(texts), "spearman_of_cosines": correlation}
     if first.shape == second.shape:
         result["mean_cosine"] = float(np.einsum("nd,nd->n", first, second).mean())
     return result

@@ -136,11 +136,8 @@ class Examples:
         return texts._replace(segments=np.minimum(texts.segments, max(self.segments - 1, 0)))
 
     def make(self, samples: Numbers, fill: int = 1) -> Example:
-        """Return the batch of a micro-batch, padded to a multiple of `fill` tokens.
-
-        Samples are sorted by length: neighbours of equal length share an attention call.
-        """
-        lengths = self.source.plan(samples).lengths
+        """Return the batch of a micro-batch, padded to a multiple of `fill` tokens."""
+        lengths = self.source.plan(samples).lengths  # neighbours of equal length share a call
         samples = samples[np.argsort(-lengths, kind="stable")]
         sequences = self.sequences(samples)
         nothing = np.zeros(0, dtype=np.int64)

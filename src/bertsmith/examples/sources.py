@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bertsmith.corpus import Corpus, Mixture
+from bertsmith.corpus.encode import ranges
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import Numbers, below, bits, shuffled, uniform
 from bertsmith.ledger import Ledger
@@ -32,20 +33,15 @@ class SampleSource:
     group = 1  # samples of such a group, counted from 0, share a micro-batch
 
     def __init__(self, corpus: Any, length: int, seed: int, pair: bool = False) -> None:
-        self.corpus, self.tokenizer, self.longest, self.seed = (
-            corpus,
-            corpus.tokenizer,
-            length,
-            seed,
-        )
+        self.corpus, self.tokenizer = corpus, corpus.tokenizer
+        self.longest, self.seed = length, seed
         self.ledger = Ledger()  # parts of the corpus that are never used, and why
         self.slots = corpus.tokenizer.template(pair)
         self.extra = sum(slot.source is None for slot in self.slots)  # special tokens
         self.room = length - self.extra  # tokens of text
         if self.room < 2:
-            raise BertsmithError(
-                f"a length of {length} leaves no room for text: {self.extra} are special tokens"
-            )
+            special = f"{self.extra} are special tokens"
+            raise BertsmithError(f"a length of {length} leaves no room for text: {special}")
 
     def plan(self, samples: Numbers) -> Any:
         """Return the plan of samples by their numbers; it has `lengths`."""
@@ -74,10 +70,7 @@ class SampleSource:
         return np.searchsorted(self.corpus.sentence_starts, token, "right") - 1
 
     def fill(self, texts: list[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers, Numbers]:
-        """Put special tokens around texts, each as (concatenated tokens, length in each sample).
-
-        Returns ids, segments and the lengths of whole sequences.
-        """
+        """Put special tokens around texts (tokens, lengths); returns ids, segments and lengths."""
         lengths = sum((part for _, part in texts), np.full(len(texts[0][1]), self.extra))
         ends = np.cumsum(lengths)
         at = ends - lengths  # where the next slot of each sequence begins
@@ -93,13 +86,6 @@ class SampleSource:
                 ids[where], segments[where] = tokens, segment
                 at = at + part
         return ids, segments, lengths
-
-
-def ranges(starts: Numbers, lengths: Numbers) -> Numbers:
-    """Return all numbers of many ranges [start, start + length), concatenated."""
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
 
 
 class SpanPlan(NamedTuple):
@@ -408,9 +394,8 @@ class MixedSource(SampleSource):
         self.sources, self.group = sources, sources[0].group
         for source in sources:
             self.ledger.counts.update(source.ledger.counts)
-        rates = np.array(
-            [share / mean_length(s) for s, (_, share) in zip(sources, corpus.parts, strict=True)]
-        )
+        shares = np.array([share for _, share in corpus.parts])
+        rates = shares / [mean_length(source) for source in sources]
         rates /= rates.sum()
         self.rates = np.round(rates * 2**FRACTION).astype(np.int64)[:, None]  # (K, 1)
         self.largest = int(rates.argmax())  # gets what the others leave

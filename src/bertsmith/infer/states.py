@@ -45,21 +45,10 @@ class TextStates:
 
 
 def hidden_states(
-    loaded: LoadedModel,
-    texts: Iterable[str],
-    depths: Sequence[int] | None = None,
-    pool: str | None = None,
-    special: bool = False,
-    spans: Sequence[Sequence[Span]] | None = None,
+    loaded: LoadedModel, texts: Iterable[str], *how: Any, **options: Any
 ) -> Iterator[TextStates]:
-    """Yield the states of each text in order: (depths, rows, D), in bounded memory.
-
-    Depth 0 is the output of the embeddings, depth k that of block k; by default all depths. A row
-    is a token, the mean over a word's tokens (`pool="words"`), over all tokens of the text
-    (`pool="mean"`), or over each of the text's `spans`. Special tokens are left out unless
-    `special`. A span without tokens has NaN. Long texts are read in overlapping windows.
-    """
-    steps = hidden_state_steps(loaded, texts, depths, pool, special, spans)
+    """Yield the states of each text in order, as `hidden_state_steps` computes them."""
+    steps = hidden_state_steps(loaded, texts, *how, **options)
     return (one for one in steps if one is not None)
 
 
@@ -71,7 +60,14 @@ def hidden_state_steps(
     special: bool = False,
     spans: Sequence[Sequence[Span]] | None = None,
 ) -> Iterator[TextStates | None]:
-    """The same with a None before the first and after each batch: others may use the model then."""
+    """Yield the states of each text in order: (depths, rows, D), in bounded memory.
+
+    Depth 0 is the output of the embeddings, depth k that of block k; by default all depths. A row
+    is a token, the mean over a word's tokens (`pool="words"`), over all tokens of the text
+    (`pool="mean"`), or over each of the text's `spans`. Special tokens are left out unless
+    `special`. A span without tokens has NaN. Long texts are read in overlapping windows. Before
+    the first and after each batch, when others may use the model, it yields None.
+    """
     if pool not in POOLS:
         raise BertsmithError(f'pool must be None, "words" or "mean", not {pool!r}')
     if spans is not None and pool is not None:

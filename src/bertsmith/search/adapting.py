@@ -141,22 +141,16 @@ def adapt(
             proofs.append(_proof("judged queries", old, new))
         gained = proofs[-1].gained
         if gained:
-            replace_directory(
-                target, partial(shutil.copytree, model, dirs_exist_ok=True), settings.overwrite
-            )
+            copy = partial(shutil.copytree, model, dirs_exist_ok=True)
+            replace_directory(target, copy, settings.overwrite)
         if gained and settings.replace:
             say("embedding the index with the adapted model")
             weights = index.weights
             re_embed(index.path, BuildSettings(encoder=encoder_of(stamp, target, device)))
             index.keep_weights(weights)
-    return Adapted(
-        gained,
-        proofs,
-        dict(Counter(pair.kind for _, pair in chosen)),
-        target if gained else None,
-        gained and settings.replace,
-        round(time.monotonic() - start, 1),
-    )
+    kinds, seconds = Counter(pair.kind for _, pair in chosen), round(time.monotonic() - start, 1)
+    written, replaced = target if gained else None, gained and settings.replace
+    return Adapted(gained, proofs, dict(kinds), written, replaced, seconds)
 
 
 def _seconds_to_embed(index: Index, texts: list[str]) -> float:

@@ -64,10 +64,10 @@ def _json_query(line: str, where: str) -> tuple[str, str]:
 def _tabbed_query(line: str, where: str) -> tuple[str, str]:
     name, tab, text = line.partition("\t")
     if not tab:
-        raise BertsmithError(
-            f"{where}: not a query; known: BEIR's queries.jsonl, lines of an id, a tab and a text,"
-            " TREC topics, SMART's .I and .W"
+        known = (
+            "BEIR's queries.jsonl, lines of an id, a tab and a text, TREC topics, SMART's .I and .W"
         )
+        raise BertsmithError(f"{where}: not a query; known: {known}")
     return name.strip(), text.strip()
 
 
@@ -155,9 +155,8 @@ def evaluate_search(
     judged = judged_queries(queries, judgements)
     run: Run = {}
     for done, name in enumerate(judged, 1):
-        hits = index.search(
-            queries[name], DEPTH + 50, mode=mode, by_document=True, highlight=False, **options
-        )
+        how: Any = {"by_document": True, "highlight": False, **options}
+        hits = index.search(queries[name], DEPTH + 50, mode=mode, **how)
         scores: dict[str, float] = {}
         for rank, hit in enumerate(hits, 1):
             score = hit.score if options.get("rerank") is None else -float(rank)
@@ -171,10 +170,9 @@ def judged_queries(queries: Mapping[str, str], judgements: Judgements) -> list[s
     """The names of the queries that are judged; none is an error."""
     judged = [name for name in judgements if name in queries]
     if not judged:
-        names = ", ".join(list(queries)[:3]), ", ".join(list(judgements)[:3])
-        raise BertsmithError(
-            f"no query is judged: queries are called {names[0]}, ..., judgements {names[1]}, ..."
-        )
+        names, others = ", ".join([*queries][:3]), ", ".join([*judgements][:3])
+        known = f"queries are called {names}, ..., judgements {others}, ..."
+        raise BertsmithError(f"no query is judged: {known}")
     return judged
 
 

@@ -49,6 +49,5 @@ def _time(value: str | float, name: str) -> int:
             moment += timedelta(days=1)
         return int(moment.timestamp()) * 1_000_000_000
     except (ValueError, OverflowError, TypeError, OSError):
-        raise BertsmithError(
-            f"{name} is {str(value)[:40]!r}, not a date such as 2024-05-31 or 2024-05-31T18:00"
-        ) from None
+        dates = "2024-05-31 or 2024-05-31T18:00"
+        raise BertsmithError(f"{name} is {str(value)[:40]!r}, not a date such as {dates}") from None

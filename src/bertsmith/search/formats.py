@@ -205,9 +205,8 @@ def read_docx(path: Path, data: bytes) -> ParsedDocument:
     except BertsmithError:
         raise
     except Exception as error:  # python-docx passes on exceptions of zip and XML parsers
-        raise BertsmithError(
-            f"{path}: not a Word document that can be read ({one_line(error)})"
-        ) from error
+        why = f"not a Word document that can be read ({one_line(error)})"
+        raise BertsmithError(f"{path}: {why}") from error
     blocks = Blocks()
     for number, (text, level) in enumerate(contents, 1):
         if text.strip():

@@ -318,9 +318,8 @@ class Index:
             return error
         update = setting_name("Index.update()", option=f"bertsmith index --out {self.path}")
         keywords = setting_name("mode", "keywords", "search --keywords")
-        return BertsmithError(
-            f"{error.message}; {update} rebuilds it from the text, and {keywords} needs no vectors"
-        )
+        advice = f"{update} rebuilds it from the text, and {keywords} needs no vectors"
+        return BertsmithError(f"{error.message}; {advice}")
 
     def _rankings(
         self, query: Query, mode: str, filters: tuple[str, list[Any]], depth: int
@@ -373,10 +372,8 @@ class Index:
     def _vectors(self) -> VectorTable:
         if not self._stamp():
             keywords = setting_name("mode", "keywords", "--keywords")
-            raise BertsmithError(
-                f"{self.path}: was built without vectors; search it with {keywords}, or build it"
-                " again with a model"
-            )
+            advice = f"search it with {keywords}, or build it again with a model"
+            raise BertsmithError(f"{self.path}: was built without vectors; {advice}")
         if self._table is None or self._table.generation != self._store.generation():
             self._table = VectorTable(self._store)
         return self._table

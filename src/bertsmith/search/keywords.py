@@ -269,9 +269,8 @@ class KeywordSearch:
         clean = text.replace("\1", " ").replace("\2", " ").replace("\0", " ")
         apart, spaces = _apart(clean)
         self.memory.execute("INSERT INTO t(rowid, x) VALUES (1, ?)", (apart,))
-        row = self.memory.execute(
-            "SELECT highlight(t, 0, char(1), char(2)) FROM t WHERE t MATCH ?", (wanted,)
-        ).fetchone()
+        sql = "SELECT highlight(t, 0, char(1), char(2)) FROM t WHERE t MATCH ?"
+        row = self.memory.execute(sql, (wanted,)).fetchone()
         place = start = 0
         for part in re.split("([\1\2])", row[0]) if row else ():
             if part == "\1":

@@ -134,10 +134,7 @@ class Store:
 
     @classmethod
     def open(cls, root: Path, write: bool = False) -> Self:
-        """Open the current store of a folder; a writer verifies it first.
-
-        Readers verify what they read; checking the whole would take as long as the index is large.
-        """
+        """Open the current store of a folder; a writer verifies it all, readers what they read."""
         folder = current(root)
         path = folder / DATABASE
         if not path.is_file():
@@ -150,10 +147,9 @@ class Store:
             with damage_named(path):
                 written = parse_whole(store.meta().get("format"))
                 if written != FORMAT:
-                    raise BertsmithError(
-                        f"{root}: its format is {written}, this version of bertsmith reads"
-                        f" {FORMAT}: remove {root} and build it again"
-                    )
+                    known = f"this version of bertsmith reads {FORMAT}"
+                    advice = f"remove {root} and build it again"
+                    raise BertsmithError(f"{root}: its format is {written}, {known}: {advice}")
                 if write:
                     store.verify()
                     database.execute(PENDING)
@@ -275,14 +271,10 @@ class Store:
 
     def remove_file(self, file: int) -> None:
         """Remove a file with its passages."""
-        rows = self.database.execute(
-            "SELECT id, title, heading, text FROM passages WHERE file = ?", (file,)
-        ).fetchall()
-        for number, title, heading, text in rows:
-            self.database.execute(
-                "INSERT INTO words (words, rowid, title, text) VALUES ('delete', ?, ?, ?)",
-                (number, *_indexed(title, heading, text)),
-            )
+        sql = "SELECT id, title, heading, text FROM passages WHERE file = ?"
+        delete = "INSERT INTO words (words, rowid, title, text) VALUES ('delete', ?, ?, ?)"
+        for number, *texts in self.database.execute(sql, (file,)).fetchall():
+            self.database.execute(delete, (number, *_indexed(*texts)))
         own = "SELECT id FROM passages WHERE file = ?"
         self.database.execute(f"DELETE FROM vectors WHERE passage IN ({own})", (file,))
         self.database.execute("DELETE FROM passages WHERE file = ?", (file,))
@@ -295,10 +287,8 @@ class Store:
         values += [passage.start, passage.end, text]
         sql = f"INSERT INTO passages (file, {COLUMNS}, key, sum) VALUES (?{', ?' * 10})"
         number = self._insert(sql, (file, *values, key, checksum(values)))
-        self.database.execute(
-            "INSERT INTO words (rowid, title, text) VALUES (?, ?, ?)",
-            (number, *_indexed(title, heading, text)),
-        )
+        words = (number, *_indexed(title, heading, text))
+        self.database.execute("INSERT INTO words (rowid, title, text) VALUES (?, ?, ?)", words)
         new = distinct_words(f"{title} {heading} {text}") - self._seen
         rows = [(word,) for word in new]
         self.database.executemany("INSERT OR IGNORE INTO vocabulary VALUES (?)", rows)
@@ -348,10 +338,8 @@ class Store:
 
     def segments(self) -> list[Segment]:
         """All segments."""
-        rows = self.database.execute(
-            "SELECT id, name, sha256, rows, dimension, dtype FROM segments ORDER BY id"
-        )
-        return [Segment(*row) for row in rows]
+        sql = "SELECT id, name, sha256, rows, dimension, dtype FROM segments ORDER BY id"
+        return [Segment(*row) for row in self.database.execute(sql)]
 
     def files(self, condition: str = "1", *values: object) -> list[StoredFile]:
         """The files that match a condition in SQL."""

@@ -332,8 +332,5 @@ def _weight(file: SourceFile) -> int:
 
 def _same(file: SourceFile, former: StoredFile | None, fresh: int) -> bool:
     """Whether size and time show that a file is unchanged; very recent ones are read again."""
-    return (
-        former is not None
-        and (former.size, former.modified) == (file.size, file.modified)
-        and file.modified < fresh
-    )
+    state = (file.size, file.modified)
+    return file.modified < fresh and former is not None and state == (former.size, former.modified)

@@ -284,10 +284,7 @@ def of_kind(kind: Kind) -> TokenizerFamily:
 
 
 def fitting(kind: Kind, vocabulary: Collection[str]) -> TokenizerFamily | None:
-    """Return the first family of a kind whose special tokens a vocabulary holds.
-
-    Files may leave the mask to their checkpoints, and byte-level ones need no unknown token.
-    """
+    """Return the first family of a kind whose special tokens, but mask and unknown, are there."""
     for family in FAMILIES.values():
         needed = [family.tokens[role] for role in ROLES if role not in ("mask", "unk")]
         if family.kind == kind and all(token in vocabulary for token in needed):

@@ -113,9 +113,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    return parse_json(_bytes(path), path)
+    return parse_json(_bytes(path), path) if path.is_file() else {}
 
 
 # ------------------------------------------------------------------ what lies beside
@@ -217,9 +215,7 @@ def _read_vocab_txt(file: Path, beside: Beside) -> Backend:
         # A widespread copy of the uncased vocabulary was lower-cased as a whole.
         if token not in tokens and token.lower() in tokens:
             tokens[token] = tokens.pop(token.lower())
-    return _build(
-        beside, "wordpiece", tokens, lambda unknown: models.WordPiece(tokens, unk_token=unknown)
-    )
+    return _build(beside, "wordpiece", tokens, lambda unk: models.WordPiece(tokens, unk_token=unk))
 
 
 def _read_vocab_json(file: Path, beside: Beside) -> Backend:
@@ -346,6 +342,5 @@ def _parts(backend: Backend, vocabulary: Mapping[str, int], beside: Beside) -> P
     if isinstance(inputs, list) and not beside.family:
         segments = "token_type_ids" in inputs
     length = beside.config.get("model_max_length")
-    sane = type(length) is int and 0 < length < LARGEST_LENGTH
-    stated = length if sane else None
+    stated = length if type(length) is int and 0 < length < LARGEST_LENGTH else None
     return Parts(backend, tokens, family.name, segments, stated, tuple(beside.notes))

@@ -114,14 +114,8 @@ def _family(kind: Kind, family: TokenizerFamily) -> TokenizerFamily:
     """Return a family, where it is usually of another kind with the layout of that kind."""
     if family.kind == kind:
         return family
-    return replace(
-        of_kind(kind),
-        name=family.name,
-        tokens=family.tokens,
-        finish=family.finish,
-        segments=family.segments,
-        lowercase=family.lowercase,
-    )
+    kept = ("name", "tokens", "finish", "segments", "lowercase")
+    return replace(of_kind(kind), **{name: getattr(family, name) for name in kept})
 
 
 # ------------------------------------------------------------------ words
@@ -131,9 +125,8 @@ def read_lines(files: Iterable[str | Path]) -> Iterator[str]:
     """Yield the lines of UTF-8 files, plain or compressed, without their ends."""
     for path in map(Path, files):
         if inner(path).suffix.lower() in (".jsonl", ".ndjson", ".parquet"):
-            raise BertsmithError(
-                f"{path}: not plain text; read it with bertsmith.corpus.text_lines"
-            )
+            advice = "read it with bertsmith.corpus.text_lines"
+            raise BertsmithError(f"{path}: not plain text; {advice}")
         decode, number = IncrementalDecoder().decode, 1
         try:
             with reading(path), open_bytes(path) as (stream, _):

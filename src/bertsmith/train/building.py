@@ -73,14 +73,13 @@ def built(
     if recipe.train.adapter and known is None:
         demand_whole(recipe.model.start)
     ignored: tuple[str, ...] = ()
+    device = "cpu" if recipe.model.start else device
     if not recipe.model.start:
         checkpoint = _new(recipe, tokenizer, kinds, device)
+    elif known is None:
+        checkpoint, ignored = _continued(recipe.model, tokenizer, kinds)
     else:
-        device = "cpu"
-        if known is None:
-            checkpoint, ignored = _continued(recipe.model, tokenizer, kinds)
-        else:
-            checkpoint = _shaped(known)
+        checkpoint = _shaped(known)
     config, model = checkpoint.config, checkpoint.model
     _check_lengths(recipe, config)
     if "following_lm" in recipe.objectives and not config.causal:
@@ -177,10 +176,8 @@ def _teacher(recipe: Recipe, tokenizer: Tokenizer, student: Config) -> Teacher |
 def _frozen_generator(recipe: Recipe, tokenizer: Tokenizer) -> Model:
     name = recipe.model.start if recipe.generator.model == "start" else recipe.generator.model
     if not name:
-        raise BertsmithError(
-            'generator.model = "start" is the model that the run starts from: name one with'
-            f" {START}"
-        )
+        start = 'generator.model = "start" is the model that the run starts from'
+        raise BertsmithError(f"{start}: name one with {START}")
     checkpoint = _trained("generator", name, recipe, tokenizer)
     if "masked_lm" not in checkpoint.entries:
         raise BertsmithError(f"{name}: a generator fills masks, and this model has no head for it")
@@ -234,10 +231,9 @@ def _new(recipe: Recipe, tokenizer: Tokenizer, kinds: tuple[str, ...], device: s
     part = recipe.model
     if not part.size:
         needed = part.keep or recipe.generator.model == "start"
-        size = f", or a size for new weights with {change_name('model.size=bert-tiny')}"
-        raise BertsmithError(
-            f"this recipe continues a model: name it with {START}{'' if needed else size}"
-        )
+        other = f", or a size for new weights with {change_name('model.size=bert-tiny')}"
+        name = f"name it with {START}{'' if needed else other}"
+        raise BertsmithError(f"this recipe continues a model: {name}")
     settings = {**preset(part.size), "vocab_size": -(-tokenizer.size // MULTIPLE) * MULTIPLE}
     first, last = tokenizer.cls_id, tokenizer.sep_id
     special = {"pad": tokenizer.pad_id, "cls": first, "bos": first, "sep": last, "eos": last}
@@ -245,11 +241,9 @@ def _new(recipe: Recipe, tokenizer: Tokenizer, kinds: tuple[str, ...], device: s
     settings |= {f"{role}_token_id": own for role, own in special.items() if own is not None}
     usual = set(settings)
     settings |= part.settings
-    if settings["vocab_size"] < tokenizer.size:
-        raise BertsmithError(
-            f"model.settings.vocab_size is {settings['vocab_size']:,}, but the corpus has"
-            f" {tokenizer.size:,} tokens"
-        )
+    if (size := settings["vocab_size"]) < tokenizer.size:
+        many = f"the corpus has {tokenizer.size:,} tokens"
+        raise BertsmithError(f"model.settings.vocab_size is {size:,}, but {many}")
     family = family_of(settings)
     _check_spelling(part, family, settings, usual)
     held = {entry.kind for entry in family.heads}
@@ -313,18 +307,17 @@ def _ignored(part: ModelPart, stored: Checkpoint) -> tuple[str, ...]:
     def differs(key: str, value: Any) -> bool:
         fields = family.keys.get(key, "").split()
         same = [getattr(config, field) == value for field in fields]
-        return stored.settings.get(key) != value and not (same and all(same))
+        differs = stored.settings.get(key) != value and not (same and all(same))
+        return differs and key not in dropout_keys(family)
 
     ignored = [
-        f"model.settings.{key}"
-        for key, value in part.settings.items()
-        if key not in dropout_keys(family) and differs(key, value)
+        f"model.settings.{key}" for key, value in part.settings.items() if differs(key, value)
     ]
     if part.size and "size" in part.model_fields_set:
         # A new model's vocabulary comes from the corpus, not from its size.
         sizes = {k: v for k, v in preset(part.size).items() if k not in part.settings}
         asked = [k for k in sizes if k != "vocab_size" and not k.endswith("_token_id")]
-        if any(differs(k, sizes[k]) for k in asked if k not in dropout_keys(family)):
+        if any(differs(k, sizes[k]) for k in asked):
             ignored.insert(0, "model.size")
     return tuple(ignored)
 
@@ -332,16 +325,12 @@ def _ignored(part: ModelPart, stored: Checkpoint) -> tuple[str, ...]:
 def _check_lengths(recipe: Recipe, config: Config) -> None:
     longest, most, start = recipe.longest, config.max_length, recipe.model.start
     key = "the length of its stages" if recipe.stages else "data.length"
-    if longest > most and start:
-        raise BertsmithError(
-            f"{start} reads at most {most} tokens, and the recipe makes sequences of {longest}:"
-            f" lower {key}"
-        )
+    fault = f"{start} reads at most {most} tokens, and the recipe makes sequences of {longest}"
+    if not start:
+        fault = f"sequences of {longest} tokens, but the model reads {most}"
+        key += ", or raise model.settings.max_position_embeddings"
     if longest > most:
-        raise BertsmithError(
-            f"sequences of {longest} tokens, but the model reads {most}: lower {key}, or raise"
-            " model.settings.max_position_embeddings"
-        )
+        raise BertsmithError(f"{fault}: lower {key}")
 
 
 def _stored_generator(checkpoint: Checkpoint, config: Config, model: Model) -> Checkpoint | None:
@@ -380,7 +369,6 @@ def examples_of(
     recipe: Recipe, corpus: Corpus | Mixture, length: int, segments: int, *, evenly: bool = False
 ) -> Examples:
     """Masked samples of this length; held-out text is masked evenly, so that losses compare."""
-    masks = MASKING & recipe.objectives.keys()
     part, weights = recipe.masking, None
     if part.smoothing and corpus.split == "train" and not evenly:
         weights = np.maximum(token_counts(corpus), 1.0) ** -part.smoothing
@@ -389,6 +377,7 @@ def examples_of(
         options |= {"mask": 1.0, "random": 0.0}
     masking = Masking(corpus.tokenizer, **options, weights=weights, seed=recipe.train.seed)
     source, fills = source_of(recipe, corpus, length), recipe.generator.fills
+    masks = MASKING & recipe.objectives.keys()
     return Examples(source, masking if masks else None, segments, fills)
 
 
@@ -399,11 +388,8 @@ def open_corpus(recipe: Recipe, split: str = "train") -> Corpus | Mixture:
         option = setting_name("data.corpus", option="--data")
         raise BertsmithError(f"no corpus: give {option}, or set data.corpus in the recipe")
     if split != "train":
-        folders = {
-            folder: weight
-            for folder, weight in folders.items()
-            if Manifest.read(folder).splits[split].documents
-        } or dict([folders.popitem()])
+        held = [folder for folder in folders if Manifest.read(folder).splits[split].documents]
+        folders = {folder: folders[folder] for folder in held or [*folders][-1:]}
     corpora = [open_folder(folder, split) for folder in folders]
     return corpora[0] if len(corpora) == 1 else Mixture(corpora, list(folders.values()))
 

@@ -77,10 +77,8 @@ class DeviceGuard:
         fault = torch.where(norm.isfinite(), 0, 2)
         if math.isfinite(self.spike):
             known = self.count.clamp(max=REMEMBERED)
-            places = torch.stack([(known - 1).clamp(min=0) // 2, known // 2]).clamp(
-                max=REMEMBERED - 1
-            )
-            median = self.recent.sort().values[places].mean()
+            places = torch.stack([(known - 1).clamp(min=0) // 2, known // 2])
+            median = self.recent.sort().values[places.clamp(max=REMEMBERED - 1)].mean()
             high = (norm > self.spike * median) & (known >= ENOUGH)
             fault = torch.where(high & norm.isfinite(), 3, fault)
         fault = torch.where(loss.isfinite(), fault, 1)
@@ -172,10 +170,8 @@ class CapturedStep:
                 with garbage_kept(), torch.cuda.graph(shape.graph, pool=self.pool):
                     self._compute([(inputs.build, rest)], fraction, slot)
             except torch.AcceleratorError as error:
-                reason = str(error).splitlines()[0]
-                raise BertsmithError(
-                    f"a step cannot be captured as a CUDA graph ({reason}); {self.advice}"
-                ) from error
+                why = f"a step cannot be captured as a CUDA graph ({str(error).splitlines()[0]})"
+                raise BertsmithError(f"{why}; {self.advice}") from error
             shape.graph.replay()
         self.optimizer.clear()  # the memory of gradients is reused by the next graph
 
@@ -293,17 +289,14 @@ def inputs_of(example: Example, counts: Mapping[str, float]) -> Inputs:
     batch, layout = example.batch, example.batch.layout
     rows, targets, filled = _padded(example)
     sequences = len(layout.ends) - 1
-    names = tuple(counts)
-    numbers = torch.tensor([float(counts[name]) for name in names])
-    total = torch.tensor(example.tokens)
+    names, numbers = tuple(counts), torch.tensor([float(count) for count in counts.values()])
     tensors = [batch.ids, batch.segments, layout.ends, layout.positions]
-    tensors += [rows, targets, numbers, total]
-    optional: dict[str, Tensor | None] = {"judged": example.judged, "labels": None}
+    tensors += [rows, targets, numbers, torch.tensor(example.tokens)]
+    optional = {} if example.judged is None else {"judged": example.judged}
     if example.labels is not None:
         spare = example.labels.new_full((sequences - len(example.labels),), IGNORED)
         optional["labels"] = torch.cat([example.labels, spare])
-    given = [name for name, tensor in optional.items() if tensor is not None]
-    tensors += [tensor for tensor in optional.values() if tensor is not None]
+    tensors += optional.values()
 
     def build(tensors: list[Tensor]) -> tuple[Any, ...]:
         ids, segments, ends, positions, rows, targets, numbers, total, *others = tensors
@@ -318,11 +311,11 @@ def inputs_of(example: Example, counts: Mapping[str, float]) -> Inputs:
             tokens=total,  # type: ignore[arg-type]  # known on the device: it differs by step
             filled=filled,
             samples=sequences,
-            **dict(zip(given, others, strict=True)),
+            **dict(zip(optional, others, strict=True)),
         )
         return padded, dict(zip(names, numbers.unbind(), strict=True))
 
-    return Inputs(tensors, build, (layout.most, layout.full, names, filled, *given))
+    return Inputs(tensors, build, (layout.most, layout.full, names, filled, *optional))
 
 
 def _padded(example: Example) -> tuple[Tensor, Tensor, int | None]:

@@ -42,10 +42,7 @@ class Comparing:
         ranks: Ranks,
         examples: Sequence[tuple[Example, bool]],
     ) -> None:
-        """`examples` are those of the micro-batches, and whether they are active.
-
-        Inactive ones have no text of this rank: they are left out.
-        """
+        """`examples` are the micro-batches', and whether they are active: others have no text."""
         self.objective, self.ranks = objective, ranks
         self.active = [active for _, active in examples]
         self.random: list[RandomStates] = []

@@ -110,12 +110,10 @@ def _by_device(module: nn.Module, half: bool) -> bool:
 
 
 def reads_boundaries(module: nn.Module, half: bool = True) -> bool:
-    """Return whether a GPU can attend without lengths on the host, in half precision or not.
-
-    GPUs before Ampere, where attention in float16 is by groups of like length, cannot.
-    """
+    """Return whether a GPU can attend without lengths on the host, in half precision or not."""
     parts = [part for part in module.modules() if isinstance(part, Attention)]
     devices = {parameter.device for parameter in module.parameters()}
+    # Before Ampere, attention in float16 is by groups of like length.
     early = any(device.type == "cuda" and not is_ampere(device) for device in devices)
     return half and not early and all(map(_reads_boundaries, parts))
 

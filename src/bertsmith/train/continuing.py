@@ -97,13 +97,10 @@ def branch_recipe(recipe: Recipe | None, branch: Branch, cool_down: int | None) 
         changed = recipe.model_copy(update={"train": train.model_copy(update=values)})
         recipe = checked(changed.model_dump(), "the cool-down")
     if 0 < recipe.train.steps <= branch.step:
-        raise BertsmithError(
-            f"{run}: the branch starts at step {branch.step:,}, and train.steps is"
-            f" {recipe.train.steps:,}: set more"
-        )
+        steps = f"train.steps is {recipe.train.steps:,}: set more"
+        raise BertsmithError(f"{run}: the branch starts at step {branch.step:,}, and {steps}")
     for key, old, now in differences(_fixed(before), _fixed(recipe)):
-        model = run / "model"
-        start = setting_name("model.start", str(model), option=f"--from {model}")
+        start = setting_name("model.start", f"{run / 'model'}", option=f"--from {run / 'model'}")
         raise BertsmithError(
             f"{run}: a branch keeps {key}, which is {old!r}, not {now!r}; with other settings,"
             f" start a run from its model ({start})"
@@ -136,10 +133,7 @@ def _fixed(recipe: Recipe) -> dict[str, Any]:
 
 
 def branch_off(branch: Branch, folder: RunFolder, corpus: str) -> None:
-    """Copy a checkpoint and the logs up to it into the folder of a new run, which resumes them.
-
-    The data may be another: `corpus` is its fingerprint. Samples are counted on.
-    """
+    """Copy a checkpoint and its logs to a new run, which resumes them; `corpus` may be another."""
     saved = Checkpoints(branch.run / "checkpoints").read(branch.step)
     numbers = saved.numbers | {"closed": False, "ended": False, "corpus": corpus}
     if corpus != saved.numbers["corpus"]:

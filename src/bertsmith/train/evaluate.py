@@ -180,10 +180,8 @@ class Probe:
         rows = list(islice(_rows(part), part.most))
         names = {label: number for number, label in enumerate(sorted({row[1] for row in rows}))}
         if len(names) < 2 or len(rows) < 2 * FOLDS:
-            raise BertsmithError(
-                f"{part.data}: a probe needs {2 * FOLDS} texts and two labels; it has"
-                f" {len(rows)} and {len(names)}"
-            )
+            needed = f"a probe needs {2 * FOLDS} texts and two labels"
+            raise BertsmithError(f"{part.data}: {needed}; it has {len(rows)} and {len(names)}")
         special = tokenizer.special_count()
         plain = tokenizer.encode_ids([text for text, _ in rows])
         texts = [tokenizer.build(ids[: length - special])[0] for ids in plain]
@@ -232,9 +230,8 @@ def _rows(part: ProbePart) -> Iterator[tuple[str, str]]:
             continue
         cells = dict(zip(columns, row, strict=False)) if isinstance(row, list) else row
         if not isinstance(cells, dict):
-            raise BertsmithError(
-                f"{part.data}: a probe is a table of texts and labels: .csv, .tsv, .jsonl, .parquet"
-            )
+            known = ".csv, .tsv, .jsonl, .parquet"
+            raise BertsmithError(f"{part.data}: a probe is a table of texts and labels: {known}")
         text, label = (cells.get(key) for key in (part.text, part.label))
         if not isinstance(text, str) or label is None:
             missing = part.label if isinstance(text, str) else part.text
@@ -306,10 +303,7 @@ def scoring(
     plain: MultiObjective,
     ranks: Ranks,
 ) -> Scoring | None:
-    """The evaluations of a run: losses on held-out text, filled masks, the probe task.
-
-    `plain` is a copy of the learner without values, which is neither compiled nor sharded.
-    """
+    """The evaluations of a run; `plain` is a copy of the learner, not compiled or sharded."""
     part = recipe.evaluate
     sizes = {"tokens": part.tokens, "micro_tokens": recipe.train.micro_tokens}
     sets = ({"": held.main} if held.main else {}) | held.by_name
@@ -366,14 +360,13 @@ def _probed(
     weights, accuracy = ranks.gather(dict(learner.named_parameters())), 0.0
     if ranks.first:
         fill(plain, weights)
-        model, dtype = plain.model.to(ranks.device), _compute(recipe, ranks)
-        accuracy = probe.accuracy(model, ranks.device, dtype)
+        device = ranks.device
+        accuracy = probe.accuracy(plain.model.to(device), device, _compute(recipe, device))
     return {"probe": ranks.broadcast(accuracy), "probe_majority": probe.majority}
 
 
-def _compute(recipe: Recipe, ranks: Ranks) -> torch.dtype:
-    name = supported(recipe.train.precision, ranks.device)
-    return Precision.of(name, ranks.device).compute
+def _compute(recipe: Recipe, device: torch.device) -> torch.dtype:
+    return Precision.of(supported(recipe.train.precision, device), device).compute
 
 
 def fill(plain: MultiObjective, weights: dict[str, torch.Tensor]) -> None:
@@ -386,12 +379,7 @@ def pseudo(recipe: Recipe, model: Model, ranks: Ranks, held: Examples | None) ->
     """The pseudo-perplexity of the stored model, if it is a masked LM."""
     if held is None or not recipe.evaluate.pseudo or "masked_lm" not in recipe.objectives:
         return {}
-    perplexity = pseudo_perplexity(
-        model,
-        held,
-        sequences=recipe.evaluate.pseudo,
-        device=ranks.device,
-        most=recipe.train.micro_tokens,
-        dtype=_compute(recipe, ranks),
-    )
+    sizes = {"sequences": recipe.evaluate.pseudo, "most": recipe.train.micro_tokens}
+    dtype = _compute(recipe, ranks.device)
+    perplexity = pseudo_perplexity(model, held, device=ranks.device, dtype=dtype, **sizes)
     return {} if perplexity is None else {"pseudo_perplexity": perplexity}

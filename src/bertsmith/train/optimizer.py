@@ -67,10 +67,9 @@ class AdamVariant(Optimizer):
         torch._foreach_lerp_(first, grads, 1 - beta1)
         torch._foreach_mul_(second, beta2)
         torch._foreach_addcmul_(second, grads, grads, value=1 - beta2)
-        return (
-            list(torch._foreach_div(first, [1 - beta1**step for step in steps])),
-            list(torch._foreach_div(second, [1 - beta2**step for step in steps])),
-        )
+        corrected = torch._foreach_div(first, [1 - beta1**step for step in steps])
+        squares = torch._foreach_div(second, [1 - beta2**step for step in steps])
+        return list(corrected), list(squares)
 
 
 class Lamb(AdamVariant):
@@ -254,10 +253,7 @@ def local_gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
 
 
 def full_norms(shards: list[Tensor], parameter: Tensor) -> Tensor:
-    """L2 norms of the tensors that have these local shards, laid out like a parameter.
-
-    All of them take one all-reduce.
-    """
+    """L2 norms of tensors with these local shards, laid out like a parameter; one all-reduce."""
     norms = torch.stack(torch._foreach_norm(shards))
     if not hasattr(parameter, "device_mesh"):
         return norms
@@ -287,9 +283,8 @@ def on_full_matrices(
     by_matrix = [Shard(0) if p.is_shard() else Replicate() for p in placements]
 
     def exchanged(tensor: Tensor, before: list[Any], after: list[Any]) -> Tensor:
-        stack = DTensor.from_local(
-            tensor, mesh, before, run_check=False, shape=shape, stride=stride
-        )
+        sizes: Any = {"shape": shape, "stride": stride}
+        stack = DTensor.from_local(tensor, mesh, before, run_check=False, **sizes)
         if mesh.device_type == "cpu":  # gloo has no all-to-all
             stack = stack.redistribute(placements=[Replicate()] * mesh.ndim)
         return stack.redistribute(placements=after).to_local()
@@ -311,10 +306,7 @@ class CompositeOptimizer:
             group["lr"] = peak * fraction
 
     def move_to(self, device: torch.device) -> Tensor:
-        """Keep learning rates, and the flag that skips a step, on a device.
-
-        Returns `found_inf`: where it is 1, `step` changes nothing. For fused AdamW and Muon.
-        """
+        """Keep learning rates on a device, and return `found_inf`: if 1, `step` changes nothing."""
         self.found_inf = torch.zeros((), device=device)
         self.device_peaks = torch.tensor(self.peaks, device=device)
         self.device_rates = torch.zeros_like(self.device_peaks)

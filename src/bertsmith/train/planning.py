@@ -73,10 +73,7 @@ def mixed(length: int, tokens: int) -> list[Numbers]:
 
 
 def demand_busy(recipe: Recipe, ranks: int, draw: Draw | None = None) -> None:
-    """Raise an error, with the settings to change, if the steps cannot keep all ranks busy.
-
-    `draw` returns sequence lengths of some steps of the corpus; by default they are assumed.
-    """
+    """Refuse steps that leave ranks idle; `draw` returns their lengths, by default assumed ones."""
     if ranks == 1:
         return
     draws = [draw] if draw else [full] if recipe.data.format == "joined" else [full, mixed]
@@ -210,10 +207,8 @@ def plan(
         half=train.precision != "float32",
         shards=_shards(recipe, count),
     )
-    cost = [
-        training_flops(module, length, tokens=train.micro_tokens, masked=masked)
-        for length, _, _ in stages
-    ]
+    sizes: Any = {"tokens": train.micro_tokens, "masked": masked}
+    cost = [training_flops(module, length, **sizes) for length, _, _ in stages]
     if here:
         example = None
         if tokenizer_size is None and corpus_folders(recipe) and device_named(device).type == "cpu":
@@ -224,10 +219,8 @@ def plan(
         kind = DEVICES[device]
         update = UPDATE_BYTES * parameters / kind.memory_bandwidth
         speed = Speed(SHARE * kind.peak, _least(recipe, module), update)
-    times = [
-        _step_time(recipe, number, cost[number], speed, kind, parameters, count)
-        for number in range(len(stages))
-    ]
+    shared = (speed, kind, parameters, count)
+    times = [_step_time(recipe, stage, each, *shared) for stage, each in enumerate(cost)]
     steps = _steps(recipe, [each.total for each in times])
     batches = [tokens for _, tokens, _ in stages]
     tokens = int(np.dot(steps, batches))

@@ -132,12 +132,10 @@ def slots_of(
 @contextmanager
 def hooked(hooks: Iterable[Hook]) -> Iterator[None]:
     """Context manager: register the hooks."""
-    handles = [register(hook) for register, hook in hooks]
-    try:
+    with ExitStack() as stack:
+        for register, hook in hooks:
+            stack.enter_context(register(hook))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 class MixedPrecision(nn.Module):
@@ -226,9 +224,8 @@ def _widen(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _narrow(dtype: torch.dtype) -> Callable[..., Any]:
     def hook(module: nn.Module, inputs: Any, output: Any) -> Any:
-        if isinstance(output, tuple):
-            return output[0].to(dtype), *output[1:]
-        return output.to(dtype)
+        several = isinstance(output, tuple)
+        return (output[0].to(dtype), *output[1:]) if several else output.to(dtype)
 
     return hook
 

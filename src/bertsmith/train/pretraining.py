@@ -93,7 +93,8 @@ def pretrain(
         if recipe.train.threads:
             torch.set_num_threads(recipe.train.threads)
         source = RunFolder(origin.run) if origin else folder
-        known = _known(source) if resume or origin else None
+        trained = (resume or origin) and Checkpoints(source.path / "checkpoints").steps()
+        known = source.start().get("model") if trained else None  # a checkpoint has its values
         setup = built(recipe, corpus.tokenizer, known=known)
         request = _requests(recipe, corpus, setup.checkpoint.config.segments, ranks.count)
         # Reject an unsuitable corpus, or one that leaves ranks idle, before writing anything.
@@ -144,12 +145,6 @@ def _asked(
         resumed, branched = setting_name("resume"), setting_name("branch")
         raise BertsmithError(f"{resumed} continues the run in its folder: leave out {branched}")
     return branch_recipe(recipe, origin, cool_down), origin
-
-
-def _known(folder: RunFolder) -> dict[str, Any] | None:
-    """The model that the run continues, without its values, if a checkpoint has those."""
-    steps = Checkpoints(folder.path / "checkpoints").steps()
-    return folder.start().get("model") if steps else None
 
 
 @dataclass(frozen=True)
@@ -298,10 +293,7 @@ def _read_of_each(corpus: Corpus | Mixture, tokens: list[int]) -> list[dict[str,
 def _store(
     directory: Path, recipe: Recipe, setup: Built, corpus: Corpus | Mixture, about: str = ""
 ) -> None:
-    """Write the model directory, and one for the generator if any, each all at once.
-
-    `about` is added to the model card.
-    """
+    """Write the model's directory, with `about` in its card, and one for a generator, at once."""
     checkpoint = setup.checkpoint
     kept = {kind: checkpoint.model.heads[kind] for kind in checkpoint.entries}
     plain = replace(checkpoint, model=Model(checkpoint.model.encoder, kept).cpu().eval())

@@ -65,25 +65,21 @@ class Saved(NamedTuple):
     tensors: dict[str, dict[str, Tensor]]  # file → its tensors
 
 
+@dataclass
 class TensorState:
     """The tensors of a run: weights, optimizer states, averages, the best weights."""
 
-    def __init__(
-        self,
-        named: Mapping[str, nn.Parameter],
-        optimizer: CompositeOptimizer,
-        averages: Averages,
-        best: Best,
-    ) -> None:
-        self.named, self.optimizer, self.averages, self.best = named, optimizer, averages, best
-        self.names = {parameter: name for name, parameter in named.items()}
-        self.shards = shards_of(named.values())
+    named: Mapping[str, nn.Parameter]
+    optimizer: CompositeOptimizer
+    averages: Averages
+    best: Best
+
+    def __post_init__(self) -> None:
+        self.names = {parameter: name for name, parameter in self.named.items()}
+        self.shards = shards_of(self.named.values())
 
     def copied(self, ranks: Ranks) -> Parts:
-        """Copy what this rank writes of a checkpoint to CPU memory: its shards; file → tensors.
-
-        Tensors that are not sharded are written by the first rank.
-        """
+        """Copies in CPU memory: this rank's shards, and on the first rank what is not sharded."""
         states = {
             f"{self.names[parameter]}:{key}": torch.as_tensor(value)
             for parameter, state in self.optimizer.states()
@@ -158,10 +154,7 @@ def _read_tensors(folder: Path, name: str, files: Iterable[str]) -> dict[str, Te
 
 
 class Checkpoints:
-    """The checkpoints of a run, `step-00000500` and so on; the last few are kept.
-
-    Files of sharded tensors are called `model-00001-of-00004.safetensors` and so on.
-    """
+    """The last few checkpoints of a run, `step-00000500` and so on; sharded tensors in shards."""
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
         self.folder, self.keep = folder, keep
@@ -232,9 +225,8 @@ class Checkpoints:
             shutil.rmtree(self._part(step), ignore_errors=True)
             last = self.steps()
             kept = f"; the one of step {last[-1]} is intact" if last else ""
-            raise BertsmithError(
-                f"{self.path(step)}: the checkpoint cannot be written ({cause(error)}){kept}"
-            ) from error
+            fault = f"the checkpoint cannot be written ({cause(error)}){kept}"
+            raise BertsmithError(f"{self.path(step)}: {fault}") from error
 
     def sweep(self) -> None:
         """Remove leftovers of an interrupted writer, restoring a checkpoint it had not replaced."""

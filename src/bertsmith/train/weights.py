@@ -56,10 +56,7 @@ class Averages:
 
 
 class Best:
-    """A copy of the trained weights at the best evaluation, and how long ago that was.
-
-    `take` says which weights are kept: those of the best evaluation, of the last one, or none.
-    """
+    """A copy of the weights at the best evaluation (or by `take` the last), and how long ago."""
 
     def __init__(self, take: Take = "none") -> None:
         self.take = take
@@ -69,10 +66,8 @@ class Best:
         self.waited = 0  # evaluations since there was a better one
 
     def consider(self, score: float, step: int, parameters: Mapping[str, nn.Parameter]) -> None:
-        """Copy the current weights if their score is the best so far.
-
-        Of equal scores the later wins: with few examples scores tie while losses still fall.
-        """
+        """Copy the weights if their score is the best so far; of equal scores the later wins."""
+        # With few examples scores tie while losses still fall.
         value = -math.inf if math.isnan(score) else score
         better = self.take == "last" or value >= self.highest or not self.weights
         if better and self.take != "none":
