@@ -23,6 +23,7 @@ from bertsmith.tasks.methods import Methods
 from bertsmith.tasks.stream import predict_source
 from bertsmith.tasks.use import RequestBody, Several, Use
 
+Depth = int | Sequence[int] | None
 LONGEST_NAME = 255  # bytes of a file's name; a system raises an error for longer ones
 
 
@@ -44,11 +45,8 @@ def predict(
     `coverage` is that of a calibrated model's label sets or intervals. `options` are those of
     `bertsmith.tasks.read.open_data`: `columns`, `header`, ...
     """
-    if (
-        isinstance(source, str)
-        and " " in source
-        and (len(source.encode()) > LONGEST_NAME or not Path(source).exists())
-    ):
+    sentence = isinstance(source, str) and " " in source
+    if sentence and (len(source.encode()) > LONGEST_NAME or not Path(source).exists()):
         raise BertsmithError(f"{source[:60]!r}: no such file; texts are given as a list")
     bert = model if isinstance(model, Bert) else load(model, device=device)
     names = None if labels is None else listed_strings(labels, "labels")
@@ -78,16 +76,8 @@ def load(
     heads that the checkpoint must have, `family` names the family if config.json has no model_type,
     and `budget` is the number of tokens in a batch.
     """
-    loaded = open_model(
-        name,
-        device=device,
-        dtype=dtype,
-        heads=heads,
-        family=family,
-        budget=budget,
-        progress=progress,
-    )
-    return Bert.of(loaded)
+    options: Any = {"heads": heads, "family": family, "budget": budget, "progress": progress}
+    return Bert.of(open_model(name, device=device, dtype=dtype, **options))
 
 
 class Bert(Methods, LoadedModel):
@@ -114,29 +104,14 @@ class Bert(Methods, LoadedModel):
 
     @overload
     def states(
-        self,
-        texts: str,
-        *,
-        depth: int | Sequence[int] | None = None,
-        pool: str | None = None,
-        special: bool = False,
+        self, texts: str, *, depth: Depth = None, pool: str | None = None, special: bool = False
     ) -> TextStates: ...
     @overload
     def states(
-        self,
-        texts: Several,
-        *,
-        depth: int | Sequence[int] | None = None,
-        pool: str | None = None,
-        special: bool = False,
+        self, texts: Several, *, depth: Depth = None, pool: str | None = None, special: bool = False
     ) -> list[TextStates]: ...
     def states(
-        self,
-        texts: Any,
-        *,
-        depth: int | Sequence[int] | None = None,
-        pool: str | None = None,
-        special: bool = False,
+        self, texts: Any, *, depth: Depth = None, pool: str | None = None, special: bool = False
     ) -> Any:
         """Return the hidden states of a text, or of each of several texts.
 

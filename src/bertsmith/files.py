@@ -374,10 +374,8 @@ def bounded_lines(stream: IO[bytes], name: str, longest: int = LONGEST_LINE) -> 
     while line := stream.readline(longest + 1):
         number += 1
         if len(line) > longest:
-            raise BertsmithError(
-                f"{name}, line {number}: longer than {longest >> 20:,} MiB; is it text with a "
-                "record on each line?"
-            )
+            fault = f"longer than {longest >> 20:,} MiB; is it text with a record on each line?"
+            raise BertsmithError(f"{name}, line {number}: {fault}")
         yield line
 
 

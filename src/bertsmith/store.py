@@ -42,8 +42,6 @@ class WorkFolder:
             with suppress(OSError):
                 self.path.rmdir()
 
-    # ------------------------------------------------------------------ the plan
-
     def begun(self) -> bool:
         """Does the folder hold work of this kind?"""
         with writing(self.path):  # names that are too long
@@ -84,8 +82,6 @@ class WorkFolder:
             setting = name.rpartition(".")[2]
             sentence = sentence or f"it was started with {setting} {before}, not {now}"
             raise BertsmithError(f"{self.path}: {sentence}; {advice}")
-
-    # ------------------------------------------------------------------ finished parts
 
     def file(self, name: str) -> Path:
         """Where the result of a part is stored."""

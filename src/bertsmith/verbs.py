@@ -196,17 +196,8 @@ def pretrain(
     if recipe is None and out is None:
         raise BertsmithError("name a recipe, or the branch of a run and out")
     folder = Path(Path(str(recipe)).stem if out is None else out)
-    summary = train(
-        recipe,
-        folder,
-        resume=resume,
-        branch=branch,
-        cool_down=cool_down,
-        changes=lines,
-        show=show,
-        log=log,
-    )
-    return Pretrained(folder, summary)
+    how: Any = {"branch": branch, "cool_down": cool_down, "show": show, "log": log}
+    return Pretrained(folder, train(recipe, folder, resume=resume, changes=lines, **how))
 
 
 def _toml(value: Any) -> str:

@@ -145,8 +145,7 @@ def create(
     family = family_of(settings)
     entries = {kind: entry_of(family, kind) for kind in heads}
     config = configure(family, settings, entries)
-    names = Translation(family, settings, entries, config.per_head)
-    model = assemble(config, names, device)
+    model = assemble(config, Translation(family, settings, entries, config.per_head), device)
     if device != "meta":
         initialise(model, config.initial_deviation, torch.Generator(device).manual_seed(seed))
     new = tuple(name for name, _ in model.named_parameters())

@@ -82,10 +82,8 @@ class LoraUpdate(nn.Module):
     def parts(self) -> list[tuple[Tensor, Tensor]]:
         """A and B of each part of the layer; of rank 0 where a part is no target."""
         pairs, first = zip(self.a, self.b, strict=True), self.a[0]
-        return [
-            next(pairs) if target else (first[:0], first.new_empty(size, 0))
-            for size, target in zip(self.sizes, self.chosen, strict=True)
-        ]
+        parts = zip(self.sizes, self.chosen, strict=True)
+        return [next(pairs) if own else (first[:0], first.new_empty(n, 0)) for n, own in parts]
 
     def product(self) -> Tensor:
         """What is added to the weight of the layer."""
@@ -300,10 +298,11 @@ class MergedFiles(TensorFiles):
             rank = self.source.shape(pair["A"])[0]
             shape = (self.source.shape(pair["B"])[0], self.source.shape(pair["A"])[-1])
             if shape != self.shapes[weight]:
-                raise BertsmithError(
-                    f"{self.path}: the update of {weight} has shape {list(shape)}, but the weight"
-                    f" of the model {list(self.shapes[weight])}: it belongs to another model"
+                fault = (
+                    f"the update of {weight} has shape {list(shape)}, but the weight of the model"
                 )
+                other = f"{list(self.shapes[weight])}: it belongs to another model"
+                raise BertsmithError(f"{self.path}: {fault} {other}")
             self.updates[weight] = (pair["A"], pair["B"], self._scale(module, rank))
         if unknown:
             fault = f"{len(unknown)} tensors of the adapter have no place in the model"

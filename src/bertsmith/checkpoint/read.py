@@ -160,10 +160,9 @@ def _match(
             places[ours] = [stored[name] for name in theirs]
             for raw, part in zip(places[ours], names.part(ours, parameter), strict=True):
                 if files.shapes[raw] != part.shape:
-                    raise BertsmithError(
-                        f"{files.where[raw]}: {raw} has shape {list(files.shapes[raw])}, "
-                        f"but config.json asks for {list(part.shape)}"
-                    )
+                    asked = f"config.json asks for {list(part.shape)}"
+                    shape = f"{raw} has shape {list(files.shapes[raw])}"
+                    raise BertsmithError(f"{files.where[raw]}: {shape}, but {asked}")
     if missing:
         used = {raw for parts in places.values() for raw in parts}
         others = sorted(files.where.keys() - used)
@@ -182,10 +181,8 @@ def _demand_finite(model: Model, places: Mapping[str, list[str]], directory: Pat
         for name in places[ours]
     ]
     if broken:
-        fault = f"{len(broken)} tensors hold NaN or infinite values"
-        raise BertsmithError(
-            f"{directory}: {fault}, so that every result would be NaN: {shorten(broken)}"
-        )
+        fault = "hold NaN or infinite values, so that every result would be NaN"
+        raise BertsmithError(f"{directory}: {len(broken)} tensors {fault}: {shorten(broken)}")
 
 
 def _repeats(name: str, heads: Iterable[HeadEntry]) -> bool:

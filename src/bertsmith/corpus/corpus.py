@@ -114,10 +114,12 @@ class Corpus:
 
     def _in_vocabulary(self, ids: Ints) -> Ints:
         if (largest := int(ids.max())) >= self.tokenizer.size:
-            raise BertsmithError(
-                f"{self.directory / self.split} is damaged: it has the token {largest:,}, and its"
-                f" tokenizer {self.tokenizer.size:,} tokens; {REMEDY}"
+            place, size = (
+                self.directory / self.split,
+                f"its tokenizer {self.tokenizer.size:,} tokens",
             )
+            fault = f"it has the token {largest:,}, and {size}"
+            raise BertsmithError(f"{place} is damaged: {fault}; {REMEDY}")
         return ids
 
     def shard(self, number: int) -> Ints:
@@ -171,7 +173,5 @@ class Mixture:
 def demand_same_vocabulary(first: Corpus | Mixture, other: Corpus) -> None:
     """Refuse a corpus that was prepared with another tokenizer."""
     if other.tokenizer.vocabulary() != first.tokenizer.vocabulary():
-        raise BertsmithError(
-            f"{other.directory}: its vocabulary is not that of {first.directory}; prepare both"
-            " with the same tokenizer"
-        )
+        fault = f"its vocabulary is not that of {first.directory}"
+        raise BertsmithError(f"{other.directory}: {fault}; prepare both with the same tokenizer")

@@ -40,8 +40,7 @@ def signatures(tokens: Ints, sentence_lengths: Ints, counts: Ints, *, near: bool
             hashes, np.append(firsts, len(hashes)), PERMUTATIONS, SEED
         )
         # A document that continues in the next chunk has the minima of both.
-        minima = np.array(matrix.to_rows(), np.uint32)
-        rows[present] = np.minimum(rows[present], minima)
+        rows[present] = np.minimum(rows[present], np.array(matrix.to_rows(), np.uint32))
     return rows
 
 
@@ -151,8 +150,6 @@ def _alike(keys: Ints) -> Iterator[Ints]:
     """Yield groups of document numbers; documents with equal keys are in the same group."""
     groups = -(-len(keys) // AT_ONCE)
     for group in range(groups):
-        numbers = [
-            start + np.flatnonzero(keys[start : start + AT_ONCE] % np.uint64(groups) == group)
-            for start in range(0, len(keys), AT_ONCE)
-        ]
-        yield np.concatenate(numbers)
+        starts = range(0, len(keys), AT_ONCE)
+        parts = ((start, keys[start : start + AT_ONCE] % np.uint64(groups)) for start in starts)
+        yield np.concatenate([start + np.flatnonzero(part == group) for start, part in parts])

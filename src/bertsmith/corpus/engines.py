@@ -85,8 +85,7 @@ def on_ray(pieces: Iterator[Any], job: WorkerJob, workers: int | None) -> Done:
         count = workers or max(1, int(min(shares)))
         how = {"scheduling_strategy": "SPREAD", "max_restarts": 3, "max_task_retries": 3, **needs}
         kind = ray.remote(**how)(_Actor)
-        actors = [kind.remote(job) for _ in range(count)]
-        yield from _feed(ray, pieces, actors)
+        yield from _feed(ray, pieces, [kind.remote(job) for _ in range(count)])
     finally:
         if started:
             ray.shutdown()
@@ -122,9 +121,9 @@ def _feed(ray: Any, pieces: Iterator[Any], actors: list[Any]) -> Done:
         seconds = None if pending else PATIENCE
         done, _ = ray.wait([*starting, *pending], num_returns=1, timeout=seconds)
         if not done:
+            fault = f"the Ray cluster had no free CPU for {PATIENCE} seconds"
             raise BertsmithError(
-                f"the Ray cluster had no free CPU for {PATIENCE} seconds; finished work is kept:"
-                " run the same command again later"
+                f"{fault}; finished work is kept: run the same command again later"
             )
         try:
             outcome = ray.get(done[0])

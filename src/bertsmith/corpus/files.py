@@ -10,14 +10,8 @@ from bertsmith.errors import BertsmithError
 from bertsmith.files import PACKED, inner, reading
 
 Kind = Literal["text", "whole", "records", "table"]  # whole: a file of text is one document
-KINDS: dict[str, Kind] = {
-    ".txt": "text",
-    ".md": "text",
-    ".rst": "text",
-    ".jsonl": "records",
-    ".ndjson": "records",
-    ".parquet": "table",
-}
+KINDS: dict[str, Kind] = {".txt": "text", ".md": "text", ".rst": "text"}
+KINDS |= {".jsonl": "records", ".ndjson": "records", ".parquet": "table"}
 # Files that people name by mistake: as plain text they would be read with all their marks.
 OTHERS = (".csv", ".tsv", ".json", ".xlsx", ".xls", ".pdf", ".docx", ".doc", ".html", ".htm")
 

@@ -122,13 +122,9 @@ def damage_of(path: Path, stored: FileSum, *, sums: bool) -> str | None:
 
 def measure(directory: Path, paths: list[Path]) -> dict[str, FileSum]:
     """The sizes and sums of files, by their path in the folder."""
-    return {
-        path.relative_to(directory).as_posix(): FileSum(path.stat().st_size, digest(path))
-        for path in paths
-    }
-
-
-# ------------------------------------------------------------------ checks of open files
+    sums = (FileSum(path.stat().st_size, digest(path)) for path in paths)
+    names = (path.relative_to(directory).as_posix() for path in paths)
+    return dict(zip(names, sums, strict=True))
 
 
 AT_ONCE = 256 << 20  # bytes of files that are checked before they are used
@@ -186,5 +182,4 @@ class FileChecks:
             self.queue.task_done()
 
     def _check(self, name: str) -> None:
-        fault = damage_of(self.directory / name, self.files[name], sums=True)
-        self.fault = self.fault or fault
+        self.fault = self.fault or damage_of(self.directory / name, self.files[name], sums=True)

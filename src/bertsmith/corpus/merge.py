@@ -54,8 +54,7 @@ def merge(work: Path, out: Path, pieces: int, how: Merging, step: Step) -> dict[
         for name in SPLITS:
             if not how.suffix:
                 shutil.rmtree(out / name, ignore_errors=True)
-            dtype = np.dtype(how.dtype)
-            writer = SplitWriter(out / name, dtype, settings.shard_tokens, how.suffix)
+            writer = SplitWriter(out / name, np.dtype(how.dtype), settings.shard_tokens, how.suffix)
             writers.append(stack.enter_context(writer))
             for corpus in how.there:
                 if corpus.split == name:
@@ -81,10 +80,8 @@ def merge(work: Path, out: Path, pieces: int, how: Merging, step: Step) -> dict[
         files = how.benchmarks.file_of(np.unique(np.concatenate(matched)))
         for number, name in enumerate(how.benchmarks.files):
             ledger.note(f"texts of {name} that documents contain", int((files == number).sum()))
-    return {
-        name: SplitSize(w.tokens, w.sentences, w.documents, w.before + len(w.shards))
-        for name, w in zip(SPLITS, writers, strict=True)
-    }
+    rows = ((w.tokens, w.sentences, w.documents, w.before + len(w.shards)) for w in writers)
+    return {name: SplitSize(*row) for name, row in zip(SPLITS, rows, strict=True)}
 
 
 def _continue(writer: SplitWriter, corpus: Corpus) -> None:

@@ -147,8 +147,7 @@ class Overlap:
         if len(self.benchmarks.sizes) > 1:
             shared += " (or a whole text of fewer)"
         for _, number in np.unique(np.stack([owners, files]), axis=1).T.tolist():
-            name = self.benchmarks.files[number]
-            ledger.note(f"documents with {shared} of {name}, {fate}")
+            ledger.note(f"documents with {shared} of {self.benchmarks.files[number]}, {fate}")
         self.texts.append(np.unique(texts).astype(np.uint32))
         removed = set(owners.tolist()) if self.removes else set()
         yield from (document for n, document in enumerate(documents) if n not in removed)
@@ -175,8 +174,7 @@ def _ngram_hashes(words: Ints, size: int) -> tuple[Ints, Ints]:
     count = max(0, len(words) - size + 1)
     hashes = []
     for base in BASES:
-        inverse = np.uint64(pow(int(base), -1, 1 << 64))
-        inverse_powers = np.full(len(words) + 1, inverse)
+        inverse_powers = np.full(len(words) + 1, np.uint64(pow(int(base), -1, 1 << 64)))
         inverse_powers[0] = 1
         powers = np.full(len(words) + 1, base)
         powers[0] = 1

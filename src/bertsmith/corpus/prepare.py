@@ -124,8 +124,7 @@ def add(
         wanted = job.plan() | {"corpus": manifest.fingerprint()}
         begun = (read_table(work.plan, LARGEST) or {}) if work.begun() else {}
         if begun.get("corpus") == wanted["corpus"]:
-            advice = f"add those files first, or remove {work.path}"
-            work.demand_same(wanted, advice, SENTENCES)
+            work.demand_same(wanted, f"add those files first, or remove {work.path}", SENTENCES)
         else:  # leftovers of something that is finished
             work.remove()
             work.begin(wanted)
@@ -298,9 +297,6 @@ def _preparation(
         benchmarks = Benchmarks.read(settings.decontaminate, settings.overlap, ledger)
     step = progress or (lambda *_: None)
     return Preparation(out, settings, inputs, tokenizer, step, ledger, benchmarks)
-
-
-# ------------------------------------------------------------------ the same again, or not
 
 
 def _begin(work: WorkFolder, plan: dict[str, Any]) -> None:

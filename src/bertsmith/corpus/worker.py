@@ -147,8 +147,6 @@ def serve(read_job: Callable[[Any], WorkerJob], read_piece: Callable[[Any, Any],
 
 
 def _piece(head: dict[str, Any], data: list[bytes]) -> Piece:
-    parts = [
-        PiecePart(**{**part, "data": blob, "lengths": tuple(part["lengths"])})
-        for part, blob in zip(head["parts"], data, strict=True)
-    ]
-    return Piece(head["number"], tuple(parts), 0)
+    pairs = zip(head["parts"], data, strict=True)
+    parts = ({**part, "data": blob, "lengths": tuple(part["lengths"])} for part, blob in pairs)
+    return Piece(head["number"], tuple(PiecePart(**part) for part in parts), 0)

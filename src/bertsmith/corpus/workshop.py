@@ -192,9 +192,6 @@ class Workshop:
         return ids.astype(self.dtype), lengths[full].astype(np.uint32), whose[full]
 
 
-# ------------------------------------------------------------------ filters and repairs
-
-
 SAMPLE = 2000  # characters from which the language is detected
 
 

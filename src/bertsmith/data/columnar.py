@@ -30,9 +30,7 @@ def parquet_tables(stream: Stream, size: int) -> Iterator[Table]:
         batches = file.iter_batches(batch_size=min(size, FEW))
         yield from arrow_tables(path, file.schema_arrow, batches, file.metadata.num_rows, size)
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError, RecursionError) as error:
-        raise BertsmithError(
-            f"{path}: not a parquet file that can be read ({one_line(error)[:120]})"
-        ) from error
+        raise _unreadable(path, "a parquet file", error) from error
 
 
 def _source(stream: Stream) -> Path | io.BytesIO:
@@ -120,9 +118,11 @@ def sheet_tables(
     except BertsmithError:
         raise
     except Exception as error:  # openpyxl raises whatever zip and XML parsers do
-        raise BertsmithError(
-            f"{path}: not an Excel workbook that can be read ({one_line(error)[:120]})"
-        ) from error
+        raise _unreadable(path, "an Excel workbook", error) from error
+
+
+def _unreadable(path: Path, kind: str, error: Exception) -> BertsmithError:
+    return BertsmithError(f"{path}: not {kind} that can be read ({one_line(error)[:120]})")
 
 
 def _sheet_rows(sheet: Any, ledger: Ledger) -> Iterator[tuple[int, list[Any]]]:

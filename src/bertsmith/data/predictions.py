@@ -45,8 +45,7 @@ def open_predictions(
         return
     with nullcontext(sys.stdout) if out is None else atomic(out, "w") as lines:
         if kind in ("csv", "tsv"):
-            delimiter = None if kind == "csv" else "\t"
-            yield _Delimited(lines, delimiter, ledger or Ledger(), data)
+            yield _Delimited(lines, None if kind == "csv" else "\t", ledger or Ledger(), data)
         else:
             yield _JsonLines(lines, records.get(kind, dict))
 
@@ -143,8 +142,7 @@ class _Parquet:
 
                 names = dict.fromkeys(name for row in plain for name in row)
                 fields = [self._field(name, [row.get(name) for row in plain]) for name in names]
-                schema = self.arrow.schema(fields)
-                self.file = parquet.ParquetWriter(self.stream, schema)
+                self.file = parquet.ParquetWriter(self.stream, self.arrow.schema(fields))
             table = self.arrow.Table.from_pylist(plain, schema=self.file.schema)
             self.file.write_table(table)
         except (self.arrow.ArrowException, TypeError, ValueError, OverflowError) as error:

@@ -14,6 +14,7 @@ from bertsmith.ledger import Ledger
 
 SPLITS = {"train": "train", "val": "dev", "dev": "dev", "valid": "dev", "validation": "dev"}
 SPLITS |= {"test": "test"}
+NEITHER = "neither SQuAD's layout nor a list of objects"
 OUTSIDE = "oos_"  # CLINC150's lists of texts outside of every class: oos_train, ...
 
 
@@ -60,9 +61,7 @@ def document_table(path: Path, content: Any, ledger: Ledger, split: str | None =
         values = [content.get(key) for key in ("data", "annotations")]
         content = next((value for value in values if isinstance(value, list)), None)
     if not isinstance(content, list):
-        raise BertsmithError(
-            f"{path}: neither SQuAD's layout nor a list of objects (nor an object a line)"
-        )
+        raise BertsmithError(f"{path}: {NEITHER} (nor an object a line)")
     return list_table(path, enumerate(content, 1))
 
 
@@ -105,10 +104,8 @@ def list_table(path: Path, numbered: Iterable[tuple[int, Any]]) -> Table:
         elif isinstance(item, list | tuple) and item:
             cells, header = {str(place): value for place, value in enumerate(item, 1)}, False
         else:
-            raise BertsmithError(
-                f"{Where(str(path), number, 'row')}: neither SQuAD's layout nor a list of objects,"
-                f" but {type(item).__name__}"
-            )
+            where = Where(str(path), number, "row")
+            raise BertsmithError(f"{where}: {NEITHER}, but {type(item).__name__}")
         rows.append(Row(number, cells))
     return Table(path, names_of(rows), rows, unit="row", header=header)
 

@@ -83,10 +83,8 @@ def source_tables(
     elif isinstance(source, Iterable) and not isinstance(source, Mapping | bytes):
         yield from list_tables(Path("list"), source, size)
     else:
-        raise BertsmithError(
-            f"a {type(source).__name__} is not a data source; known: the path of a file, a list, "
-            "a pandas data frame, a pyarrow table"
-        )
+        known = "the path of a file, a list, a pandas data frame, a pyarrow table"
+        raise BertsmithError(f"a {type(source).__name__} is not a data source; known: {known}")
 
 
 def files_of(path: Path, split: str | None = None) -> list[Path]:
@@ -123,10 +121,9 @@ def format_of(path: Path, stream: Stream, options: Options) -> str:
         return _sniffed(stream.head(50), options.headings.known)
     if path.suffix in PACKED:
         return "txt"
-    raise BertsmithError(
-        f"{path}: unknown file type; known: {', '.join(options.formats)} (and .gz, .xz or .zst of "
-        f"each); name it with {setting_name('format', option='--input-format')}"
-    )
+    known = f"{', '.join(options.formats)} (and .gz, .xz or .zst of each)"
+    name = setting_name("format", option="--input-format")
+    raise BertsmithError(f"{path}: unknown file type; known: {known}; name it with {name}")
 
 
 def _sniffed(head: str, known: Collection[str]) -> str:

@@ -111,10 +111,9 @@ class Stream:
 
     def _limited(self, content: Text) -> Text:
         if len(content) > LARGEST_WHOLE:
-            raise BertsmithError(
-                f"{self.name}: holds more than {LARGEST_WHOLE >> 20} MiB, and this format is read "
-                "whole; convert it to .jsonl or .csv, which are read in portions"
-            )
+            fault = f"holds more than {LARGEST_WHOLE >> 20} MiB, and this format is read whole"
+            advice = "convert it to .jsonl or .csv, which are read in portions"
+            raise BertsmithError(f"{self.name}: {fault}; {advice}")
         return content
 
     def _lines(self) -> Iterator[str]:

@@ -132,17 +132,12 @@ class SoftTraining(Training):
             yield
 
 
-# ------------------------------------------------------------------ tokens
-
-
 def same_tokens(first: LoadedModel, second: LoadedModel) -> bool:
     """Do two models read a text as the same ids?"""
     one, other = first.tokenizer, second.tokenizer
     templates = all(one.template(pair) == other.template(pair) for pair in (False, True))
-    pipelines = [
-        (type(backend.model), str(backend.normalizer), str(backend.pre_tokenizer))
-        for backend in (one.backend, other.backend)
-    ]
+    backends = one.backend, other.backend
+    pipelines = [(type(b.model), str(b.normalizer), str(b.pre_tokenizer)) for b in backends]
     return templates and pipelines[0] == pipelines[1] and one.vocabulary() == other.vocabulary()
 
 
@@ -153,9 +148,6 @@ def demand_one_output(task: Task) -> None:
             "teacher and student split texts into different tokens, or read different lengths, and"
             f" {task.name} is learned token by token: take a student with the teacher's tokenizer"
         )
-
-
-# ------------------------------------------------------------------ student
 
 
 @dataclass(frozen=True)
@@ -241,11 +233,11 @@ class Distillation:
     def pairs(self, kept: TrainingRun) -> list[Pair]:
         """The evaluations of teacher and student on each file that has labels."""
         files = ("dev", kept.dev, self.splits.dev), ("test", kept.test, self.splits.test)
-        return [
-            (split, evaluate(self.teacher, dataset), own)
-            for split, own, dataset in files
-            if own is not None and dataset is not None
-        ]
+        pairs = []
+        for split, own, dataset in files:
+            if own is not None and dataset is not None:
+                pairs.append((split, evaluate(self.teacher, dataset), own))
+        return pairs
 
     def report(
         self,
@@ -325,9 +317,6 @@ def agreement(teacher: Evaluation, student: Evaluation) -> float | None:
         return None
     same = [a == b for a, b in zip(teacher.values, student.values, strict=True)]
     return sum(same) / len(same)
-
-
-# ------------------------------------------------------------------ data
 
 
 def teacher_splits(

@@ -77,8 +77,7 @@ class Teachers:
 
     def vectors(self, texts: Sequence[str], direction: bool) -> Vectors:
         """The vectors of texts (N, D); of length 1 if only their direction matters."""
-        unit = direction or self.normalised
-        each = [embed(one, texts, normalise=unit) for one in self.models]
+        each = [embed(one, texts, normalise=direction or self.normalised) for one in self.models]
         if len(each) == 1:
             return each[0]
         if self.combine == "join":
@@ -107,16 +106,11 @@ class TeacherVectors(VectorTraining):
     exact = False
 
     def __init__(
-        self,
-        dataset: Dataset[Any],
-        options: TaskOptions,
-        teachers: Teachers,
-        loss: str,
-        project: Project | None,
+        self, dataset: Dataset[Any], options: TaskOptions, own: "VectorDistillation"
     ) -> None:
         super().__init__(dataset, options)
-        self.teachers, self.project = teachers, project
-        self.direction = loss == "cosine" or teachers.normalised
+        self.teachers, self.project = own.teachers, own.project
+        self.direction = own.loss == "cosine" or own.teachers.normalised
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """An item for each text; its target is the row of the teachers' vector."""
@@ -182,7 +176,7 @@ class VectorDistillation(Distillation):
 
     def learn(self, train: Dataset[Any], settings: RunSettings) -> TeacherVectors:
         """The teachers' vectors."""
-        return TeacherVectors(train, settings, self.teachers, self.loss, self.project)
+        return TeacherVectors(train, settings, self)
 
     def open(self, training: Training, settings: RunSettings, device: torch.device) -> LoadedModel:
         """The student before its first step."""
@@ -228,9 +222,6 @@ class VectorDistillation(Distillation):
             speed=compare_speed(self.teacher, student, embed, texts),
             notes=[],
         )
-
-
-# ------------------------------------------------------------------ vectors of another width
 
 
 def add_projection(student: LoadedModel, width: int, seed: int) -> None:

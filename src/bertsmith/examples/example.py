@@ -122,8 +122,7 @@ class Examples:
         total, ahead = 0, max(16, 2 * tokens // self.source.longest)
         ahead += -ahead % self.source.group
         while total <= tokens:
-            samples = np.arange(position, position + ahead)
-            plan = self.source.plan(samples)
+            plan = self.source.plan(np.arange(position, position + ahead))
             lengths.append(plan.lengths)
             corpora.append(plan.corpora if isinstance(plan, MixturePlan) else np.zeros(0, np.int64))
             total += int(plan.lengths.sum())
@@ -153,14 +152,10 @@ class Examples:
             sizes += [longest] * (spare // longest) + [spare % longest] * (spare % longest > 0)
             seen = np.concatenate([seen, np.full(spare, self.source.tokenizer.pad_id or 0)])
             segments = np.concatenate([segments, np.zeros(spare, dtype=np.int64)])
-        tensor, labels, pairs = torch.from_numpy, sequences.labels, sequences.pairs
+        tensor, given = torch.from_numpy, (sequences.labels, sequences.pairs)
         layout = Layout.of(sizes, most=self.source.longest)
-        return Example(
-            Batch(tensor(seen), tensor(segments), layout),
-            tensor(rows),
-            tensor(targets),
-            None if labels is None else tensor(labels),
-            samples=len(samples),
-            tokens=total,
-            pairs=None if pairs is None else tensor(pairs),
-        ).partly_filled(self.fills)
+        batch = Batch(tensor(seen), tensor(segments), layout)
+        labels, pairs = (None if array is None else tensor(array) for array in given)
+        masked = tensor(rows), tensor(targets), labels
+        example = Example(batch, *masked, samples=len(samples), tokens=total, pairs=pairs)
+        return example.partly_filled(self.fills)

@@ -123,8 +123,7 @@ class Spans(SampleSource):
         place = self.place_in_epoch(samples, self.count)
         if self.joined:
             starts = place * self.room
-            sizes = np.minimum(self.room, self.total - starts)
-            return SpanPlan(starts, sizes + self.extra)
+            return SpanPlan(starts, np.minimum(self.room, self.total - starts) + self.extra)
         document = np.searchsorted(self.ends, place, side="right")
         first, last = self.document_bounds(document)
         count = -(-(last - first) // self.room)
@@ -208,8 +207,7 @@ class Pairs(SampleSource):
         """Draw the pairs of samples by their numbers."""
         own = (self.seed, samples)
         sentence_starts, room = self.corpus.sentence_starts, self.room
-        place = self.place_in_epoch(samples, self.count)
-        document = np.searchsorted(self.ends, place, "right")
+        document = np.searchsorted(self.ends, self.place_in_epoch(samples, self.count), "right")
         first, last = self._sentences(document)
         sentence = self._start(samples, document, first, last)
         short = uniform(*own, "short") < self.short
@@ -235,8 +233,7 @@ class Pairs(SampleSource):
         other_kept = np.minimum(other_sizes, target - kept)
         starts = starts + below(sizes - kept + 1, *own, "front")
         others = others + below(other_sizes - other_kept + 1, *own, "other front")
-        lengths = kept + other_kept + self.extra
-        return PairPlan(starts, kept, others, other_kept, labels, lengths)
+        return PairPlan(starts, kept, others, other_kept, labels, kept + other_kept + self.extra)
 
     def make(self, plan: PairPlan) -> Sequences:
         """Return the pairs with special tokens."""

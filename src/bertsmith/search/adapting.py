@@ -186,8 +186,7 @@ def learned_map(queries: Vectors, texts: Vectors, owners: Any, seed: int = 0) ->
     checks, learned = kept_out.nonzero().flatten()[:MOST_CHECKED], (~kept_out).nonzero().flatten()
     generator = torch.Generator().manual_seed(seed)
     mapping = LinearMap(torch.from_numpy(np.stack([queries, texts])), torch.from_numpy(owners))
-    rate = RATE / len(mapping.identity)
-    part = TrainPart(learning_rate=rate, weight_decay=0.0, epsilon=1e-8)
+    part = TrainPart(learning_rate=RATE / len(mapping.identity), weight_decay=0.0, epsilon=1e-8)
     alone = Ranks.alone(torch.device("cpu"))
     step = TrainingStep(mapping, optimizer_for(mapping, part), alone, clip=0.0)
     best, lowest, waited = mapping.identity, float("inf"), 0
@@ -258,10 +257,9 @@ def _split(pairs: list[list[Pair]], seed: int) -> tuple[list[list[Pair]], list[l
     count = min(MOST_HELD, int(len(pairs) * HELD))
     order = [pairs[number] for number in _random_order(len(pairs), seed, "held out")]
     if count < FEWEST or sum(map(len, order[count:])) < FEWEST:
-        raise BertsmithError(
-            f"too few documents to adapt to: {len(pairs):,} have a title, headings or sentences to "
-            f"train on; {int(FEWEST / HELD)} are needed"
-        )
+        usable = f"{len(pairs):,} have a title, headings or sentences to train on"
+        needed = f"{int(FEWEST / HELD)} are needed"
+        raise BertsmithError(f"too few documents to adapt to: {usable}; {needed}")
     return order[:count], order[count:]
 
 

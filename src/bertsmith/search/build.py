@@ -82,10 +82,8 @@ def update_folders(
                 command = f"bertsmith index --out {root} --move {gone} NEW"
                 move = setting_name(f"Index.move({gone!r}, NEW)", option=command)
                 drop = setting_name(f"Index.drop({gone!r})", option=f"--drop {gone}")
-                raise BertsmithError(
-                    f"{gone}: no such file or folder; if it was moved: {move}, and {drop} removes"
-                    " its files"
-                )
+                advice = f"if it was moved: {move}, and {drop} removes its files"
+                raise BertsmithError(f"{gone}: no such file or folder; {advice}")
         # The patterns of each folder: those of the settings, or those that the index has.
         changes = {"exclude": settings.exclude, "include": settings.include}
         changed = {key: [*filter(None, value)] for key, value in changes.items() if value}

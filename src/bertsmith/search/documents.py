@@ -153,9 +153,8 @@ def _rows(table: Table, ledger: Ledger) -> Iterator[ParsedDocument]:
     with_names = not texts and table.header
     for row in table.rows:
         cells = {name: _cell(row, name) for name in texts or unused}
-        text = "\n".join(
-            f"{name}: {cell}" if with_names else cell for name, cell in cells.items() if cell
-        )
+        full = ((f"{name}: " if with_names else "", cell) for name, cell in cells.items() if cell)
+        text = "\n".join(name + cell for name, cell in full)
         title = _cell(row, title_column) if title_column else ""
         if not text.strip() and not title.strip():
             ledger.note("rows without a text, left out")

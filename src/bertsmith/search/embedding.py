@@ -89,8 +89,7 @@ class PassageEmbedder:
 
     def show_progress(self) -> None:
         """Report how much of the text is read and embedded."""
-        waiting = sum(map(len, self.texts.values()))
-        self.done = max(self.done, self.read - waiting)
+        self.done = max(self.done, self.read - sum(map(len, self.texts.values())))
         self.report(self.done, self.total)
 
     def flush(self, ahead: bool = False) -> None:

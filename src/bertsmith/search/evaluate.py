@@ -23,11 +23,8 @@ from bertsmith.search.index import Index
 from bertsmith.tasks.task import weighted_mean
 
 DEPTH = 100  # documents that are ranked for each query
-METRICS: dict[str, Callable[[Sequence[str], Mapping[str, int]], float]] = {
-    "ndcg@10": ndcg,
-    "recall@100": recall,
-    "mrr": reciprocal_rank,
-}
+Metric = Callable[[Sequence[str], Mapping[str, int]], float]
+METRICS: dict[str, Metric] = {"ndcg@10": ndcg, "recall@100": recall, "mrr": reciprocal_rank}
 Judgements = dict[str, dict[str, int]]
 Run = dict[str, dict[str, float]]  # query → document → score
 
@@ -95,10 +92,9 @@ def read_judgements(path: Path, best: int | None = None) -> Judgements:
         if not cells or (number == 1 and cells[0] in ("query-id", "query_id", "qid", "query")):
             continue
         if len(cells) not in (3, 4):
-            raise BertsmithError(
-                f"{path}, line {number}: {len(cells)} columns; judgements have three (query,"
-                " document, grade) or TREC's four (query, 0, document, grade)"
-            )
+            known = "three (query, document, grade) or TREC's four (query, 0, document, grade)"
+            where = f"{path}, line {number}"
+            raise BertsmithError(f"{where}: {len(cells)} columns; judgements have {known}")
         grade = whole_number(cells[-1], f"{path}, line {number}: the grade", -1000, 1000)
         judgements.setdefault(cells[0], {})[cells[-2]] = grade
     if not judgements:

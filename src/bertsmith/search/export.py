@@ -84,10 +84,8 @@ def send_to_qdrant(index: Index, address: str, collection: str, key: str | None 
         if not count:
             size = {"size": int(vectors.shape[1]), "distance": "Cosine"}
             _put(base, {"vectors": size}, key)
-        points = [
-            {"id": row.pop("id"), "vector": vector, "payload": row}
-            for row, vector in zip(rows, vectors.tolist(), strict=True)
-        ]
+        pairs = zip(rows, vectors.tolist(), strict=True)
+        points = [{"id": row.pop("id"), "vector": own, "payload": row} for row, own in pairs]
         _put(f"{base}/points?wait=true", {"points": points}, key)
         count += len(points)
     return count

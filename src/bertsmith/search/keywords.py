@@ -122,8 +122,7 @@ def parse(text: str) -> Query:
         if words and other.endswith("*"):
             prefixes.append(words.pop())
         for term in [term for word in words for term in _terms(word)]:
-            single = len(term) == 1 and RUNS.fullmatch(term)
-            (prefixes if single else terms).append(term)
+            (prefixes if len(term) == 1 and RUNS.fullmatch(term) else terms).append(term)
     return Query(text, *(tuple(dict.fromkeys(words)) for words in (terms, prefixes, phrases)))
 
 
@@ -266,8 +265,7 @@ class KeywordSearch:
         if not wanted:
             return
         self.memory.execute("DELETE FROM t")
-        clean = text.replace("\1", " ").replace("\2", " ").replace("\0", " ")
-        apart, spaces = _apart(clean)
+        apart, spaces = _apart(text.replace("\1", " ").replace("\2", " ").replace("\0", " "))
         self.memory.execute("INSERT INTO t(rowid, x) VALUES (1, ?)", (apart,))
         sql = "SELECT highlight(t, 0, char(1), char(2)) FROM t WHERE t MATCH ?"
         row = self.memory.execute(sql, (wanted,)).fetchone()

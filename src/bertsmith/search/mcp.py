@@ -88,8 +88,7 @@ def index_tools(
     def find_answer(request: Any) -> Any:
         assert reader is not None
         hits = index_of(request).search(request.question, 10)
-        best = answers(reader, request.question, hits, request.top)
-        return [answer.to_dict() for answer in best]
+        return [answer.to_dict() for answer in answers(reader, request.question, hits, request.top)]
 
     tools = {
         "search": AssistantTool(

@@ -46,10 +46,9 @@ class IndexModel:
                 encoder = encoder_of(stamp, name, self.device, self.dtype, self.ledger)
             except BertsmithError as error:
                 keywords = setting_name("mode", "keywords", "--keywords")
-                raise BertsmithError(
-                    f"{self.path}: its model cannot be opened ({error.message}); say where it is"
-                    f" with {setting_name('model')}, or search with {keywords}"
-                ) from error
+                fault = f"its model cannot be opened ({error.message})"
+                advice = f"say where it is with {setting_name('model')}, or search with {keywords}"
+                raise BertsmithError(f"{self.path}: {fault}; {advice}") from error
             self.check(stamp, encoder, name)
             self.encoder = encoder
         return self.encoder

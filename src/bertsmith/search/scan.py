@@ -95,8 +95,7 @@ def _walk(
 ) -> Iterator[Path]:
     def unreadable(error: OSError) -> None:
         if error.errno not in GONE:
-            key = text_key(Path(error.filename))
-            unread[key] = f"cannot be read ({cause(error)})"
+            unread[text_key(Path(error.filename))] = f"cannot be read ({cause(error)})"
 
     last = [(what, str(root), patterns(lines)) for what, lines in DEFAULTS.items()]
     last += [("files and folders of `exclude`", str(root), patterns(own.get("exclude", [])))]

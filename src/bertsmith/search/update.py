@@ -221,8 +221,7 @@ class Updater:
                 if former and former.sha256 == sha256:
                     self.update.unchanged += 1
                     continue
-                values = (name, ADDED, len(content), time.time_ns(), sha256)
-                self._store(former, values, [document])
+                self._store(former, (name, ADDED, len(content), time.time_ns(), sha256), [document])
                 end_of_file()
         return self.update
 

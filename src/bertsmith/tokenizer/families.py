@@ -91,8 +91,7 @@ def wordpiece(settings: PipelineSettings) -> Pipeline:
         strip_accents=settings.strip_accents,
         lowercase=bool(settings.lowercase),
     )
-    decoder = decoders.WordPiece(prefix="##")
-    return Pipeline(normalizer, pre_tokenizers.BertPreTokenizer(), decoder)
+    return Pipeline(normalizer, pre_tokenizers.BertPreTokenizer(), decoders.WordPiece(prefix="##"))
 
 
 def byte_level(settings: PipelineSettings) -> Pipeline:

@@ -184,8 +184,7 @@ def _settings(config: Mapping[str, Any]) -> PipelineSettings:
 
 def _read_tokenizer_json(file: Path, beside: Beside) -> Backend:
     data = _bytes(file)
-    definition = parse_json(data, file)
-    check_definition(definition)
+    check_definition(parse_json(data, file))
     backend = Backend.from_str(data.decode("utf-8"))
     if getattr(backend.model, "dropout", None):
         # Meant for training: the same text would have other tokens every time.

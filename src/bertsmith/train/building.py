@@ -163,10 +163,8 @@ def _teacher(recipe: Recipe, tokenizer: Tokenizer, student: Config) -> Teacher |
     if not name:
         raise BertsmithError(f"the objective {min(learned)} needs a teacher: set teacher.model")
     if "relations" in learned and (recipe.train.compile or recipe.train.parallel != "ddp"):
-        raise BertsmithError(
-            "the objective relations reads inside of layers: it needs train.compile = false and"
-            ' train.parallel = "ddp"'
-        )
+        needed = 'train.compile = false and train.parallel = "ddp"'
+        raise BertsmithError(f"the objective relations reads inside of layers: it needs {needed}")
     checkpoint = _trained("teacher", name, recipe, tokenizer)
     heads = check_teacher(checkpoint.config, student, learned, part.layer, part.relation_heads)
     options: Any = {"temperature": part.temperature, "layer": part.layer, "relation_heads": heads}
@@ -191,19 +189,16 @@ def _trained(role: str, name: str, recipe: Recipe, tokenizer: Tokenizer) -> Chec
         _demand_same_vocabulary(name, f"the {role}'s", directory, tokenizer)
     checkpoint = read(directory)
     if recipe.longest > checkpoint.config.max_length:
-        raise BertsmithError(
-            f"the {role} reads {checkpoint.config.max_length} tokens, and the recipe makes"
-            f" sequences of {recipe.longest}: lower data.length"
-        )
+        made = f"the recipe makes sequences of {recipe.longest}: lower data.length"
+        raise BertsmithError(f"the {role} reads {checkpoint.config.max_length} tokens, and {made}")
     return checkpoint
 
 
 def _demand_same_vocabulary(name: str, whose: str, directory: Path, tokenizer: Tokenizer) -> None:
     if Tokenizer.load(directory).vocabulary() != tokenizer.vocabulary():
-        raise BertsmithError(
-            f"{name}: {whose} vocabulary is not the one that the corpus was prepared with;"
-            f" prepare the text with {setting_name('tokenizer', name)}"
-        )
+        fault = f"{whose} vocabulary is not the one that the corpus was prepared with"
+        advice = f"prepare the text with {setting_name('tokenizer', name)}"
+        raise BertsmithError(f"{name}: {fault}; {advice}")
 
 
 def _objectives(recipe: Recipe) -> list[Any]:
@@ -212,16 +207,12 @@ def _objectives(recipe: Recipe) -> list[Any]:
             near, known = nearest(name, OBJECTIVES), ", ".join(OBJECTIVES)
             raise BertsmithError(f"unknown objective {name!r}{near} (known: {known})")
     if recipe.generator.fills < 1 and not {"masked_lm", "replaced"} <= set(recipe.objectives):
-        raise BertsmithError(
-            "generator.fills below 1 leaves tokens for masked_lm to guess: it needs the objectives"
-            " masked_lm and replaced"
-        )
+        fault = "generator.fills below 1 leaves tokens for masked_lm to guess"
+        raise BertsmithError(f"{fault}: it needs the objectives masked_lm and replaced")
     masking = sorted(MASKING & recipe.objectives.keys())
     if "following_lm" in recipe.objectives and masking:
-        raise BertsmithError(
-            f"following_lm predicts the next token of plain text, and beside {masking[0]} its text"
-            " has masks: train each in a run of its own"
-        )
+        fault = f"and beside {masking[0]} its text has masks: train each in a run of its own"
+        raise BertsmithError(f"following_lm predicts the next token of plain text, {fault}")
     chosen = [OBJECTIVES[name] for name in recipe.objectives if name != "generator"]
     # Those of pairs are last: they read the text that a generator filled.
     return sorted(chosen, key=lambda objective: issubclass(objective, NextSentence))

@@ -76,10 +76,8 @@ def _demand_aligned(module: nn.Module) -> None:
     for layer in (part for part in parts if isinstance(part, nn.Linear)):
         if layer.in_features % ALIGNED or layer.out_features % ALIGNED:
             sizes = f"{layer.in_features} x {layer.out_features}"
-            raise BertsmithError(
-                f"fp8 needs layers whose sizes are multiples of {ALIGNED}, not {sizes}:"
-                ' use train.precision = "bfloat16"'
-            )
+            needed = f"layers whose sizes are multiples of {ALIGNED}, not {sizes}"
+            raise BertsmithError(f'fp8 needs {needed}: use train.precision = "bfloat16"')
 
 
 def _score(compiled: Score) -> Score:

@@ -101,9 +101,9 @@ def branch_recipe(recipe: Recipe | None, branch: Branch, cool_down: int | None) 
         raise BertsmithError(f"{run}: the branch starts at step {branch.step:,}, and {steps}")
     for key, old, now in differences(_fixed(before), _fixed(recipe)):
         start = setting_name("model.start", f"{run / 'model'}", option=f"--from {run / 'model'}")
+        advice = f"with other settings, start a run from its model ({start})"
         raise BertsmithError(
-            f"{run}: a branch keeps {key}, which is {old!r}, not {now!r}; with other settings,"
-            f" start a run from its model ({start})"
+            f"{run}: a branch keeps {key}, which is {old!r}, not {now!r}; {advice}"
         )
     return recipe
 
@@ -118,11 +118,10 @@ def _demand_constant(before: Recipe, branch: Branch) -> None:
         last = round(train.steps - decay)
         falls = f"from step {last:,} on" if branch.step > last else ""
     if falls:
-        raise BertsmithError(
-            f"{branch.run}: a cool-down begins at a constant learning rate, and at step"
-            f" {branch.step:,} that of this run falls {falls}; branch before that, from a run with"
-            ' train.schedule = "stable" or "constant"'
-        )
+        fault = f"at step {branch.step:,} that of this run falls {falls}"
+        advice = 'branch before that, from a run with train.schedule = "stable" or "constant"'
+        rule = f"{branch.run}: a cool-down begins at a constant learning rate"
+        raise BertsmithError(f"{rule}, and {fault}; {advice}")
 
 
 def _fixed(recipe: Recipe) -> dict[str, Any]:

@@ -115,10 +115,8 @@ def filled_masks(learner: Any, example: Example, examples: Examples) -> list[dic
         shown[example.rows[inside]] = example.targets[inside]
         shown[example.rows[masks]] = mask_id
         end = min(last, int(example.rows[masks[-1]]) + AROUND)
-        guesses = [
-            [[token(id), round(float(p), 3)] for p, id in zip(*pair, strict=True)]
-            for pair in zip(probabilities[masks], ids[masks], strict=True)
-        ]
+        pairs = (zip(probabilities[mask], ids[mask], strict=True) for mask in masks)
+        guesses = [[[token(id), round(float(p), 3)] for p, id in pair] for pair in pairs]
         targets = [token(example.targets[mask]) for mask in masks]
         text = tokenizer.decode(shown[first + 1 : end].tolist(), skip_special=False)
         samples.append({"text": text, "targets": targets, "guesses": guesses})
@@ -235,10 +233,8 @@ def _rows(part: ProbePart) -> Iterator[tuple[str, str]]:
         text, label = (cells.get(key) for key in (part.text, part.label))
         if not isinstance(text, str) or label is None:
             missing = part.label if isinstance(text, str) else part.text
-            raise BertsmithError(
-                f"{part.data}, row {number}: no {missing!r} (it has {', '.join(map(str, cells))};"
-                " set probe.text and probe.label)"
-            )
+            known = f"it has {', '.join(map(str, cells))}; set probe.text and probe.label"
+            raise BertsmithError(f"{part.data}, row {number}: no {missing!r} ({known})")
         yield text, str(label)
 
 
@@ -260,8 +256,7 @@ def open_held_out(recipe: Recipe, corpus: Corpus | Mixture, segments: int) -> He
     kept = any(Manifest.read(folder).splits["held_out"].documents for folder in folders)
     if kept and (part.tokens or part.pseudo):
         try:
-            held = open_corpus(recipe, "held_out")
-            main = examples_of(recipe, held, length, segments)
+            main = examples_of(recipe, open_corpus(recipe, "held_out"), length, segments)
         except UnfitCorpusError as error:
             unfit = f"held-out text is not evaluated: {error}"
     by_name = {}
@@ -271,10 +266,9 @@ def open_held_out(recipe: Recipe, corpus: Corpus | Mixture, segments: int) -> He
         by_name[name] = examples_of(recipe, other, length, segments, evenly=True)
     if (part.patience or part.keep == "best") and not (main or by_name):
         key = "patience" if part.patience else "keep"
-        raise BertsmithError(
-            f"{corpus.directory}: has no held-out text, which evaluate.{key} needs; prepare the"
-            f" corpus with {setting_name('held_out')}"
-        )
+        fault = f"has no held-out text, which evaluate.{key} needs"
+        advice = f"prepare the corpus with {setting_name('held_out')}"
+        raise BertsmithError(f"{corpus.directory}: {fault}; {advice}")
     probe = Probe.read(recipe.probe, corpus.tokenizer, length) if recipe.probe.data else None
     baseline = {}
     if {"masked_lm", "following_lm", "replaced"} & recipe.objectives.keys():
@@ -371,8 +365,7 @@ def _compute(recipe: Recipe, device: torch.device) -> torch.dtype:
 
 def fill(plain: MultiObjective, weights: dict[str, torch.Tensor]) -> None:
     """Give a copy of the learner these weights."""
-    parameters = plain.named_parameters()
-    substitute(plain, {old: nn.Parameter(weights[name]) for name, old in parameters})
+    substitute(plain, {old: nn.Parameter(weights[name]) for name, old in plain.named_parameters()})
 
 
 def pseudo(recipe: Recipe, model: Model, ranks: Ranks, held: Examples | None) -> dict[str, float]:

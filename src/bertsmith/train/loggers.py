@@ -85,8 +85,7 @@ class TensorBoard:
         first = step + evaluated  # the evaluation of a step follows the step, which stays
         if first <= self.last:  # the first row of a run, also after a resume or a rollback
             self.close(True)
-            folder = str(self.about.folder / "tensorboard")
-            self.writer = SummaryWriter(folder, purge_step=first)
+            self.writer = SummaryWriter(str(self.about.folder / "tensorboard"), purge_step=first)
         self.last = step
         for name, value in numbers.items():
             self.writer.add_scalar(name, value, step)

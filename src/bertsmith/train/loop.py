@@ -299,13 +299,8 @@ class Trainer:
             late = 60 * self.keeping.minutes < now - self.saved_at if self.keeping.minutes else 0
             late = (late and ranks.first) or self.writer.fault is not None
             elapsed, self.clock = progress.elapsed + now - self.clock, now
-            return [
-                float(loaded.tokens),
-                float(self.stopped.number),
-                elapsed if ranks.first else 0.0,
-                float(late),
-                *(float(own[name]) for name in counts),
-            ]
+            numbers = [loaded.tokens, self.stopped.number, elapsed if ranks.first else 0.0, late]
+            return [float(number) for number in (*numbers, *(own[name] for name in counts))]
 
         if self.captured is not None and self.replay is not None and loaded.examples:
             passes = [self.replay.inputs(example, counts) for example in loaded.examples]

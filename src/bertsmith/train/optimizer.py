@@ -23,17 +23,9 @@ Coefficients = tuple[float, float, float]
 class AdamVariant(Optimizer):
     """Base class of Adam variants: the moments, and the loop over parameter groups."""
 
-    def __init__(
-        self,
-        params: Any,
-        lr: float,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 0.01,
-        **more: Any,
-    ) -> None:
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, defaults | more)
+    def __init__(self, params: Any, lr: float, **settings: Any) -> None:
+        defaults = {"lr": lr, "betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.01}
+        super().__init__(params, defaults | settings)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -383,19 +375,15 @@ def optimizer_for(module: nn.Module, train: Any, half: bool | None = None) -> Co
         members.setdefault(place, []).append(parameter)
     if not members:
         raise BertsmithError("every parameter is frozen: nothing can be trained")
-    inner, rest = (
-        [
-            {
-                "params": parameters,
-                "lr": place.rate * rate,
-                "weight_decay": train.weight_decay if place.matrix else 0.0,
-                "adapt": place.matrix,  # LAMB scales the updates of matrices
-            }
-            for place, parameters in members.items()
-            if (place.inner and train.optimizer == "muon") is chosen
-        ]
-        for chosen, rate in ((True, train.matrix_learning_rate), (False, train.learning_rate))
-    )
+    inner: list[dict[str, Any]] = []  # groups of Muon
+    rest: list[dict[str, Any]] = []
+    for place, parameters in members.items():
+        by_muon = place.inner and train.optimizer == "muon"
+        rate = train.matrix_learning_rate if by_muon else train.learning_rate
+        group: dict[str, Any] = {"params": parameters, "lr": place.rate * rate}
+        group["weight_decay"] = train.weight_decay if place.matrix else 0.0
+        group["adapt"] = place.matrix  # LAMB scales the updates of matrices
+        (inner if by_muon else rest).append(group)
     optimizers: list[Optimizer] = []
     if inner:
         half = train.precision != "float32" if half is None else half
@@ -422,14 +410,9 @@ OPTIMIZERS: dict[str, Any] = {  # for all parameters, or for those that Muon lea
 
 def minimise(value: Callable[[], Tensor], parameters: Sequence[Tensor], steps: int) -> None:
     """Minimise a small convex function of all its data with L-BFGS."""
-    search = torch.optim.LBFGS(
-        parameters,
-        max_iter=steps,
-        history_size=10,
-        tolerance_grad=1e-6,
-        tolerance_change=1e-8,
-        line_search_fn="strong_wolfe",
-    )
+    how: Any = {"max_iter": steps, "history_size": 10, "line_search_fn": "strong_wolfe"}
+    how |= {"tolerance_grad": 1e-6, "tolerance_change": 1e-8}
+    search = torch.optim.LBFGS(parameters, **how)
 
     def evaluated() -> Tensor:
         loss = value()

@@ -199,16 +199,11 @@ def plan(
     setup = built(recipe, tokenizer, device="cpu" if here else "meta")
     module = setup.learner
     parameters = parameters_of(module)
-    train, masked, stages = recipe.train, recipe.masking.rate, recipe.lengths()
-    memory = training_memory(
-        module,
-        micro_tokens=train.micro_tokens,
-        masked=masked,
-        half=train.precision != "float32",
-        shards=_shards(recipe, count),
-    )
-    sizes: Any = {"tokens": train.micro_tokens, "masked": masked}
-    cost = [training_flops(module, length, **sizes) for length, _, _ in stages]
+    train, stages = recipe.train, recipe.lengths()
+    micro, masked = train.micro_tokens, recipe.masking.rate
+    how: Any = {"half": train.precision != "float32", "shards": _shards(recipe, count)}
+    memory = training_memory(module, micro_tokens=micro, masked=masked, **how)
+    cost = [training_flops(module, length, tokens=micro, masked=masked) for length, _, _ in stages]
     if here:
         example = None
         if tokenizer_size is None and corpus_folders(recipe) and device_named(device).type == "cpu":
@@ -270,8 +265,7 @@ def _step_time(
     length, tokens, _ = recipe.lengths()[stage]
     fill = fill_of(recipe, length, tokens, ranks)
     (lengths,) = full(length, tokens)
-    micro_tokens = recipe.train.micro_tokens
-    division = divide(lengths, ranks=ranks, micro_tokens=micro_tokens, fill=fill)
+    division = divide(lengths, ranks=ranks, micro_tokens=recipe.train.micro_tokens, fill=fill)
     padded = [
         [-(-int(lengths[batch].sum()) // fill) * fill for batch in batches]
         for batches in division.micro_batches

@@ -187,8 +187,7 @@ class PretrainingJob:
         ledger.note("stages that the budget did not reach", missed)
         summary |= {"stages_not_reached": missed} if missed else {}
         warmup = round(recipe.train.warmup) if recipe.train.warmup >= 1 else 0
-        left = max(0, warmup - progress.step)
-        ledger.note("warm-up steps that the budget did not reach", left)
+        ledger.note("warm-up steps that the budget did not reach", max(0, warmup - progress.step))
         if progress.corpora:
             summary["corpora"] = _read_of_each(self.corpus, progress.corpora)
             for row in summary["corpora"]:

@@ -85,12 +85,8 @@ class TensorState:
             for parameter, state in self.optimizer.states()
             for key, value in state.items()
         }
-        files: dict[str, Tensors] = {
-            "model": self.named,
-            "optimizer": states,
-            "average": self.averages.values,
-            "best": self.best.weights,
-        }
+        files: dict[str, Tensors] = {"model": self.named, "optimizer": states}
+        files |= {"average": self.averages.values, "best": self.best.weights}
         writes = ranks.rank < self.shards  # with HSDP, the others have the same shards
         ending = f"-{ranks.rank + 1:05}-of-{self.shards:05}" if self.shards > 1 else ""
         return {
@@ -251,11 +247,8 @@ class Checkpoints:
                 if digest(folder / name) != expected:
                     raise BertsmithError(f"{folder / name}: damaged (its SHA-256 sum differs)")
             numbers = json.loads((folder / "state.json").read_text("utf-8"))
-            tensors = {
-                name.removesuffix(".safetensors"): _read_tensors(folder, name, sums)
-                for name in files
-                if name.endswith(".safetensors")
-            }
+            stored = {name.removesuffix(".safetensors"): name for name in files - {"state.json"}}
+            tensors = {name: _read_tensors(folder, file, sums) for name, file in stored.items()}
         except (OSError, ValueError, AttributeError, RecursionError, SafetensorError) as error:
             raise BertsmithError(f"{folder}: damaged ({cause(error)})") from error
         return Saved(numbers, tensors)

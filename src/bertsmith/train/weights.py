@@ -23,9 +23,8 @@ class Averages:
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], decay: float) -> None:
         self.parameters, self.decay, self.updates = parameters, decay, 0
-        self.values: dict[str, Tensor] = {
-            name: parameter.detach().clone() for name, parameter in parameters.items() if decay
-        }
+        averaged = parameters if decay else {}
+        self.values = {name: parameter.detach().clone() for name, parameter in averaged.items()}
 
     @torch.no_grad()
     def update(self) -> None:
