@@ -19,7 +19,7 @@ from bertsmith.corpus.worker import serve
 from bertsmith.data.predictions import open_predictions
 from bertsmith.data.vectors import open_vectors
 from bertsmith.errors import BertsmithError, setting_name
-from bertsmith.files import write_json, writing
+from bertsmith.files import make_folder, write_json, writing
 from bertsmith.foreign import read_json
 from bertsmith.tasks.evaluate import state_coverage
 from bertsmith.tasks.read import open_data
@@ -212,8 +212,7 @@ def _claim(out: Path, work: FileWork) -> None:
         return
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BertsmithError(f"{out}: was not written by this command; {ELSEWHERE}")
-    with writing(out):
-        out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     write_json(out / RECORD, record)
 
 

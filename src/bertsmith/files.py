@@ -73,6 +73,18 @@ def reading(path: str | Path) -> Iterator[None]:
         raise BertsmithError(f"{path}: cannot be read ({cause(error)})") from error
 
 
+@contextmanager
+def parsing(path: str | Path, kind: str, longest: int = LONGEST) -> Iterator[None]:
+    """Turn whatever a library raises for a file that is not of its kind into one line."""
+    try:
+        yield
+    except BertsmithError:
+        raise
+    except Exception as error:
+        why = one_line(error)[:longest]
+        raise BertsmithError(f"{path}: not {kind} that can be read ({why})") from error
+
+
 def import_package(name: str, purpose: str, install: str = "") -> Any:
     """Import an optional package; without it, an error that says how to install it."""
     try:
@@ -154,6 +166,12 @@ def sweep(folder: str | Path) -> None:
             rmtree(part, ignore_errors=True) if part.is_dir() else part.unlink(missing_ok=True)
 
 
+def make_folder(path: str | Path) -> None:
+    """Make a folder, and those above it, where there is none."""
+    with writing(path):
+        Path(path).mkdir(parents=True, exist_ok=True)
+
+
 def write_bytes(path: str | Path, content: bytes) -> None:
     """Write a file that is on the disk before it has its name."""
     with atomic(path) as stream:
@@ -209,8 +227,7 @@ def digest(path: str | Path) -> str:
 @contextmanager
 def locked(folder: str | Path) -> Iterator[None]:
     """Keep other processes out of a folder, which is made; the lock ends with this process."""
-    with writing(folder):
-        Path(folder).mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with locked_file(Path(folder) / ".lock", folder):
         yield
 

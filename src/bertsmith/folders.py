@@ -16,6 +16,7 @@ from bertsmith.files import (
     check_writable,
     digest,
     locked_file,
+    make_folder,
     one_line,
     reading,
     sync,
@@ -180,8 +181,7 @@ def write_directory(path: str | Path, write: Callable[[Path], None]) -> None:
 def write_into(folder: str | Path, write: Callable[[Path], None]) -> set[str]:
     """Let `write` make entries that replace those of a folder once all are on disk; the names."""
     place = Path(os.path.realpath(folder))
-    with writing(folder):
-        place.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with _staged(folder, place, place.name) as (part, aside):
         write(part)
         _sync_all(part)

@@ -17,7 +17,7 @@ from shutil import rmtree
 from typing import Any
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import locked, sweep, write_json, write_text, writing
+from bertsmith.files import locked, make_folder, sweep, write_json, write_text, writing
 from bertsmith.foreign import read_json, read_table
 
 LARGEST = 1 << 29  # bytes of a plan or a result: it may list every file, or every prediction
@@ -54,8 +54,7 @@ class WorkFolder:
 
     def begin(self, plan: Mapping[str, Any]) -> None:
         """Make the folder and store the plan."""
-        with writing(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         write_json(self.plan, plan)
 
     def demand_same(

@@ -27,11 +27,8 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 ROOT = "base_model.model."  # what PEFT puts before a tensor's name
 GROUPS = {"all": "", "attention": "attention", "feedforward": "feedforward"}  # of a block's layers
 TASK_TYPES = {"classify": "SEQ_CLS", "tag": "TOKEN_CLS", "answer": "QUESTION_ANS"}
-CLASSES = {
-    "SEQ_CLS": "ForSequenceClassification",
-    "TOKEN_CLS": "ForTokenClassification",
-    "QUESTION_ANS": "ForQuestionAnswering",
-}
+CLASSES = {"SEQ_CLS": "ForSequenceClassification", "TOKEN_CLS": "ForTokenClassification"}
+CLASSES["QUESTION_ANS"] = "ForQuestionAnswering"
 # Settings of PEFT that change the arithmetic, and the only values that are read here.
 PLAIN: dict[str, Any] = {
     "use_dora": False,

@@ -114,12 +114,9 @@ class Corpus:
 
     def _in_vocabulary(self, ids: Ints) -> Ints:
         if (largest := int(ids.max())) >= self.tokenizer.size:
-            place, size = (
-                self.directory / self.split,
-                f"its tokenizer {self.tokenizer.size:,} tokens",
-            )
-            fault = f"it has the token {largest:,}, and {size}"
-            raise BertsmithError(f"{place} is damaged: {fault}; {REMEDY}")
+            vocabulary = f"its tokenizer {self.tokenizer.size:,} tokens"
+            fault = f"it has the token {largest:,}, and {vocabulary}"
+            raise BertsmithError(f"{self.directory / self.split} is damaged: {fault}; {REMEDY}")
         return ids
 
     def shard(self, number: int) -> Ints:

@@ -13,7 +13,7 @@ from bertsmith.data.delimited import ABSENT, Headings, is_header
 from bertsmith.data.streams import Stream, is_regular
 from bertsmith.data.tables import Row, Table, check_names, portions, table_portions
 from bertsmith.errors import BertsmithError
-from bertsmith.files import import_package, one_line
+from bertsmith.files import import_package, one_line, parsing
 from bertsmith.ledger import Ledger
 
 WIDEST = 10_000  # columns of a sheet
@@ -30,7 +30,8 @@ def parquet_tables(stream: Stream, size: int) -> Iterator[Table]:
         batches = file.iter_batches(batch_size=min(size, FEW))
         yield from arrow_tables(path, file.schema_arrow, batches, file.metadata.num_rows, size)
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError, RecursionError) as error:
-        raise _unreadable(path, "a parquet file", error) from error
+        why = one_line(error)[:120]
+        raise BertsmithError(f"{path}: not a parquet file that can be read ({why})") from error
 
 
 def _source(stream: Stream) -> Path | io.BytesIO:
@@ -107,7 +108,7 @@ def sheet_tables(
     """The portions of the first sheet of an Excel workbook."""
     path = stream.path
     openpyxl = import_package("openpyxl", f"{path}: reading xlsx needs openpyxl")
-    try:
+    with parsing(path, "an Excel workbook", 120):
         book = openpyxl.load_workbook(_source(stream), read_only=True, data_only=True)
         first, *others = book.worksheets
         for sheet in others:
@@ -115,14 +116,6 @@ def sheet_tables(
         table, rows = _sheet_table(path, _sheet_rows(first, ledger), headings, header)
         for portion in portions(rows, size):
             yield replace(table, rows=portion)
-    except BertsmithError:
-        raise
-    except Exception as error:  # openpyxl raises whatever zip and XML parsers do
-        raise _unreadable(path, "an Excel workbook", error) from error
-
-
-def _unreadable(path: Path, kind: str, error: Exception) -> BertsmithError:
-    return BertsmithError(f"{path}: not {kind} that can be read ({one_line(error)[:120]})")
 
 
 def _sheet_rows(sheet: Any, ledger: Ledger) -> Iterator[tuple[int, list[Any]]]:

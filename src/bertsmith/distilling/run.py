@@ -20,7 +20,7 @@ from bertsmith.distilling.task import (
 )
 from bertsmith.distilling.vectors import Teachers, VectorDistillation, headless, read_plain
 from bertsmith.errors import BertsmithError, setting_name
-from bertsmith.files import writing
+from bertsmith.files import make_folder
 from bertsmith.finetuning.plan import TrainingPlan, logs_of
 from bertsmith.finetuning.run import carry_out
 from bertsmith.finetuning.settings import RunSettings, settings_for
@@ -100,8 +100,7 @@ def distill(
         cache = None if folder is None else PartialFolder(folder).folder
         if own.cache is not None:
             cache = Path(own.cache)
-            with writing(cache):
-                cache.mkdir(parents=True, exist_ok=True)
+            make_folder(cache)
         how = own, reading or {}, ranks, watch, cache, given, logged
         job = DistillationJob(teacher, bert, data, *how)
         if own.to == "static":
@@ -166,17 +165,9 @@ class DistillationJob:
         sums = tuple(model_sum(one) for one in (self.path, *further))
         teachers = Teachers((headless(first), *others), own.combine, self.cache, sums)
         static = student.made is not None
-        distillation = VectorDistillation(
-            teachers.models[0],
-            student,
-            splits,
-            loss="cosine" if static else own.loss,
-            project=project,
-            held=held,
-            teachers=teachers,
-            further=further,
-            width=None if static else own.width,
-        )
+        loss, width = ("cosine", None) if static else (own.loss, own.width)
+        parts = teachers.models[0], student, splits
+        distillation = VectorDistillation(*parts, loss, project, held, teachers, further, width)
         return self.plan(distillation, settings.changed(metric=metric))
 
     def plan(

@@ -1,12 +1,10 @@
 """Hidden states of texts at any depth: one vector for each token, word, span or text."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,14 +12,12 @@ from numpy.typing import NDArray
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import BUDGETS, grouped, packed, token_bar
 from bertsmith.infer.spans import words
 from bertsmith.infer.windows import Window, clearest
 from bertsmith.model import Trace
 from bertsmith.tokenizer import Encoding
-
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
 
 Floats = NDArray[np.float32]
 Span = tuple[int, int]
@@ -106,6 +102,17 @@ class _Job:
     spans: list[Span]
     windows: list[Window]
     rows: list[list[tuple[int, int]]]
+
+
+class _WindowRows(NamedTuple):
+    """A window with what it adds to the rows of its text."""
+
+    job: int
+    window: Window
+    rows: list[int]  # of the text, to which it adds
+    source: list[int]  # rows of the window
+    target: list[int]  # for each of them the place in `rows`
+    weight: list[float]
 
 
 def _jobs(
@@ -195,17 +202,6 @@ def _add_states(
             for item in group:
                 states[item.job][number, item.rows] += rows[done : done + len(item.rows)]
                 done += len(item.rows)
-
-
-class _WindowRows(NamedTuple):
-    """A window with what it adds to the rows of its text."""
-
-    job: int
-    window: Window
-    rows: list[int]  # of the text, to which it adds
-    source: list[int]  # rows of the window
-    target: list[int]  # for each of them the place in `rows`
-    weight: list[float]
 
 
 def _window_rows(number: int, job: _Job) -> list[_WindowRows]:

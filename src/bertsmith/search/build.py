@@ -351,9 +351,8 @@ def _copied(store: Store, settings: BuildSettings) -> tuple[Store, TextEncoder |
 
 def _rebuilt(database: sqlite3.Connection, file: StoredFile) -> ParsedDocument:
     """Rebuild a document from its passages, which are separated by white space only."""
-    rows = database.execute(
-        "SELECT first, last, title, text FROM passages WHERE file = ? ORDER BY first", (file.id,)
-    ).fetchall()
+    sql = "SELECT first, last, title, text FROM passages WHERE file = ? ORDER BY first"
+    rows = database.execute(sql, (file.id,)).fetchall()
     text = ""
     for first, last, _, passage in rows:
         if last >= len(text):

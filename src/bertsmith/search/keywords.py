@@ -231,11 +231,9 @@ class KeywordSearch:
         wanted = " OR ".join(clauses)  # with phrases, which count for the score too
         if query.required:
             wanted = f"({query.required}) AND ({wanted})"
-        rows = self.index.execute(
-            f"SELECT rowid, -bm25(words, {TITLE_WEIGHT}, 1.0) AS score FROM words"
-            " WHERE words MATCH ? ORDER BY score DESC, rowid LIMIT ?",
-            (wanted, depth if allowed is None else -1),
-        )
+        sql = f"SELECT rowid, -bm25(words, {TITLE_WEIGHT}, 1.0) AS score FROM words"
+        sql += " WHERE words MATCH ? ORDER BY score DESC, rowid LIMIT ?"
+        rows = self.index.execute(sql, (wanted, depth if allowed is None else -1))
         if allowed is None:
             return rows.fetchall()
         permitted = set(allowed.tolist())

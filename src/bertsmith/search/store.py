@@ -316,11 +316,9 @@ class Store:
 
     def set_vectors(self, rows: Iterable[tuple[int, int, int, bytes]]) -> None:
         """Record vectors of passages that are still stored: (segment, row, passage, its key)."""
-        self.database.executemany(
-            "INSERT OR REPLACE INTO vectors (passage, segment, row)"
-            " SELECT id, ?, ? FROM passages WHERE id = ? AND key = ?",
-            rows,
-        )
+        stored = "SELECT id, ?, ? FROM passages WHERE id = ? AND key = ?"
+        sql = f"INSERT OR REPLACE INTO vectors (passage, segment, row) {stored}"
+        self.database.executemany(sql, rows)
 
     def set_pending(self, rows: Iterable[tuple[bytes, int, int]]) -> None:
         """Record vectors of passages that will be stored later: (key, segment, row)."""
@@ -328,12 +326,10 @@ class Store:
 
     def vector_of(self, key: bytes) -> tuple[int, int] | None:
         """Return the segment and row of a passage with the same content, if any."""
-        row = self.database.execute(
-            "SELECT segment, row FROM vectors WHERE passage IN"
-            " (SELECT id FROM passages WHERE key = ? LIMIT 4)"
-            " UNION ALL SELECT segment, row FROM pending WHERE key = ? LIMIT 1",
-            (key, key),
-        ).fetchone()
+        same = "SELECT id FROM passages WHERE key = ? LIMIT 4"
+        sql = f"SELECT segment, row FROM vectors WHERE passage IN ({same})"
+        sql += " UNION ALL SELECT segment, row FROM pending WHERE key = ? LIMIT 1"
+        row = self.database.execute(sql, (key, key)).fetchone()
         return row and (int(row[0]), int(row[1]))
 
     def segments(self) -> list[Segment]:
@@ -356,19 +352,16 @@ class Store:
 
     def neighbours(self, passage: int) -> list[int]:
         """The ids of all passages of a passage's file or record, in order."""
-        rows = self.database.execute(
-            "SELECT n.id FROM passages n JOIN passages p ON n.file = p.file"
-            " AND n.document = p.document WHERE p.id = ? ORDER BY n.first, n.id",
-            (passage,),
-        )
-        return [number for (number,) in rows]
+        sql = "SELECT n.id FROM passages n JOIN passages p ON n.file = p.file"
+        sql += " AND n.document = p.document WHERE p.id = ? ORDER BY n.first, n.id"
+        return [number for (number,) in self.database.execute(sql, (passage,))]
 
     def passages(self, ids: Sequence[int]) -> list[StoredPassage]:
         """Return passages by id, in this order; a damaged one is an error that names the index."""
         listed = ", ".join(str(int(number)) for number in ids)
+        sql = f"SELECT p.id, p.sum, f.path, f.kind, f.modified, {COLUMNS} FROM passages p"
         rows = self.database.execute(
-            f"SELECT p.id, p.sum, f.path, f.kind, f.modified, {COLUMNS}"
-            f" FROM passages p JOIN files f ON f.id = p.file WHERE p.id IN ({listed})"
+            f"{sql} JOIN files f ON f.id = p.file WHERE p.id IN ({listed})"
         )
         path, by_id = self.folder / DATABASE, dict[int, StoredPassage]()
         for number, total, file, kind, modified, *values in rows:

@@ -20,13 +20,8 @@ Role = Literal["pad", "unk", "cls", "sep", "mask"]
 ROLES: tuple[Role, ...] = ("pad", "unk", "cls", "sep", "mask")
 
 BRACKETS: dict[Role, str] = {role: f"[{role.upper()}]" for role in ROLES}
-ANGLES: dict[Role, str] = {
-    "pad": "<pad>",
-    "unk": "<unk>",
-    "cls": "<s>",
-    "sep": "</s>",
-    "mask": "<mask>",
-}
+ANGLES: dict[Role, str] = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>"}
+ANGLES |= {"sep": "</s>", "mask": "<mask>"}
 
 
 @dataclass(frozen=True)
@@ -248,22 +243,11 @@ MPNET = replace(
     mask_takes_space=True,
 )
 
+DISTILBERT = replace(BERT, name="distilbert", segments=False)
+ELECTRA, NOMIC_BERT = replace(BERT, name="electra"), replace(BERT, name="nomic_bert")
 # By the name that config.json calls model_type. The first of a kind stands for the kind.
-FAMILIES: dict[str, TokenizerFamily] = {
-    family.name: family
-    for family in (
-        BERT,
-        ROBERTA,
-        ALBERT,
-        replace(BERT, name="distilbert", segments=False),
-        replace(BERT, name="electra"),
-        DEBERTA,
-        DEBERTA_V2,
-        MODERNBERT,
-        MPNET,
-        replace(BERT, name="nomic_bert"),
-    )
-}
+LISTED = (BERT, ROBERTA, ALBERT, DISTILBERT, ELECTRA, DEBERTA, DEBERTA_V2, MODERNBERT, MPNET)
+FAMILIES: dict[str, TokenizerFamily] = {family.name: family for family in (*LISTED, NOMIC_BERT)}
 # Static vectors keep the vocabulary of the model that they were made from.
 STATIC = replace(BERT, name="static", segments=False, finish=unmarked)
 NAMED = {**FAMILIES, STATIC.name: STATIC}
@@ -293,15 +277,11 @@ def fitting(kind: Kind, vocabulary: Collection[str]) -> TokenizerFamily | None:
 
 def special_tokens(family: TokenizerFamily) -> dict[Role, AddedToken]:
     """Return a family's special tokens in the order of their ids in a learned vocabulary."""
-    return {
-        role: AddedToken(
-            family.tokens[role],
-            lstrip=role == "mask" and family.mask_takes_space,
-            normalized=False,
-            special=True,
-        )
-        for role in family.first + family.last
-    }
+    tokens = {}
+    for role in family.first + family.last:
+        strip = role == "mask" and family.mask_takes_space
+        tokens[role] = AddedToken(family.tokens[role], lstrip=strip, normalized=False, special=True)
+    return tokens
 
 
 def assemble(

@@ -130,10 +130,8 @@ def _beside(folder: Path, family: TokenizerFamily | None) -> Beside:
             numbered = [(_id(index), _added_token(value)) for index, value in decoder]
         else:
             special = _stated(config).values()
-            numbered = [
-                (_id(index), AddedToken(token, normalized=token not in special))
-                for token, index in listed.items()
-            ]
+            tokens = {token: AddedToken(token, normalized=token not in special) for token in listed}
+            numbered = [(_id(index), tokens[token]) for token, index in listed.items()]
         numbered.sort(key=lambda entry: entry[0])
         added = {token.content: (index, token) for index, token in numbered}
     return Beside(config, added, family or _declared(folder, config), [])

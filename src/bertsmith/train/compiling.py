@@ -48,10 +48,8 @@ def compile_rows(
     # Asked by attention inside the graph. A decorator would import the compiler with the package.
     for ask in (is_ampere, is_hopper):
         torch.compiler.assume_constant_result(ask)
-    options: dict[str, Any] = {
-        "triton.cudagraphs": not captured,
-        "post_grad_custom_pre_pass": FuseSums(),
-    }
+    options: dict[str, Any] = {"triton.cudagraphs": not captured}
+    options["post_grad_custom_pre_pass"] = FuseSums()
     if float8:
         _demand_aligned(module)
         options["joint_custom_pre_pass"] = MultiplyInFloat8()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import BertsmithError, setting_name
-from bertsmith.files import finite, write_bytes, write_json, write_text, writing
+from bertsmith.files import finite, make_folder, write_bytes, write_json, write_text, writing
 from bertsmith.folders import check_output
 from bertsmith.foreign import parse_table, read_table
 from bertsmith.ledger import Ledger
@@ -45,8 +45,7 @@ class RunFolder(WorkFolder):
     ) -> None:
         """Create the folder of a run, with what `start()` returns; `fill` adds a branch's files."""
         self.demand_free()
-        with writing(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         if start:
             write_json(self.path / "start.json", start)
         if fill is not None:

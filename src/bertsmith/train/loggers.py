@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from bertsmith.errors import BertsmithError, nearest
-from bertsmith.files import one_line, write_json, writing
+from bertsmith.files import make_folder, one_line, write_json, writing
 from bertsmith.foreign import read_table
 from bertsmith.store import flat
 
@@ -108,8 +108,7 @@ class WeightsAndBiases:
         import wandb
 
         known = self.about.stored("wandb") if step else None
-        with writing(self.about.folder):
-            self.about.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.about.folder)
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             name=self.about.name,

@@ -202,13 +202,9 @@ class PretrainingJob:
         learner = self.built.learner.to(ranks.device)
         replay = can_replay(recipe, learner, ranks)
         if train.compile:
-            compile_rows(
-                learner,
-                whole=ranks.count == 1 or train.parallel == "ddp",
-                captured=replay,
-                half=precision != "float32",
-                float8=precision == "fp8",
-            )
+            whole, half = ranks.count == 1 or train.parallel == "ddp", precision != "float32"
+            float8 = precision == "fp8"
+            compile_rows(learner, whole=whole, captured=replay, half=half, float8=float8)
         elif ranks.device.type == "cpu":
             allow_signals(blocks_of(learner))
         policy = Precision.of(precision, ranks.device)
