@@ -401,6 +401,11 @@ def inner(path: Path) -> Path:
     return path.with_suffix("") if path.suffix in PACKED else path
 
 
+def suffix_of(path: Path) -> str:
+    """The ending that says what a file is, without that of the compression."""
+    return inner(path).suffix.lower()
+
+
 class _Frames(ByteSource):
     """The content of Zstandard frames; the library's own reader accepts truncated files."""
 

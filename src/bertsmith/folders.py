@@ -152,9 +152,6 @@ def reserved(folder: str | Path) -> Iterator[None]:
                 parent.rmdir()
 
 
-# ------------------------------------------------------------------ written at once
-
-
 def write_directory(path: str | Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a folder, which then appears under its name all at once.
 

@@ -21,9 +21,6 @@ AT_ONCE = 2_000_000  # keys that are sorted together
 SOME = 1 << 16  # signatures in memory at a time
 
 
-# ------------------------------------------------------------------ signatures, in the workers
-
-
 def signatures(tokens: Ints, sentence_lengths: Ints, counts: Ints, *, near: bool) -> Ints:
     """Return the MinHash signature of each document (D, 128) uint32; (D, 0) if not requested."""
     if not near or not len(counts):
@@ -67,8 +64,6 @@ def mixed(values: Ints) -> Ints:
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
-
-# ------------------------------------------------------------------ marks, over all documents
 
 Release = Callable[[], None]  # releases the memory of mapped files
 

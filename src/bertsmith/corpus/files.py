@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import PACKED, inner, reading
+from bertsmith.files import PACKED, reading, suffix_of
 
 Kind = Literal["text", "whole", "records", "table"]  # whole: a file of text is one document
 KINDS: dict[str, Kind] = {".txt": "text", ".md": "text", ".rst": "text"}
@@ -38,7 +38,7 @@ def find_files(paths: Iterable[str | Path], pipes: bool = False) -> tuple[list[I
             inputs += inside
             left += others
             continue
-        suffix = inner(path).suffix.lower()
+        suffix = suffix_of(path)
         if suffix in OTHERS:
             raise BertsmithError(
                 f"{path}: {suffix} files are not read here; save their texts as .txt (a blank"
@@ -53,7 +53,7 @@ def find_files(paths: Iterable[str | Path], pipes: bool = False) -> tuple[list[I
 def _folder(folder: Path) -> tuple[list[InputFile], int]:
     paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
     visible = [path for path in paths if "/." not in f"/{path.relative_to(folder).as_posix()}"]
-    kinds = [(path, KINDS.get(inner(path).suffix.lower())) for path in visible]
+    kinds = [(path, KINDS.get(suffix_of(path))) for path in visible]
     inputs = [_input(path, kind) for path, kind in kinds if kind is not None]
     if not inputs:
         endings = f"{', '.join(KINDS)} (or in these and {', '.join(PACKED)})"

@@ -7,12 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import cause, import_package, inner, not_utf8, read_lines, read_whole, reading
+from bertsmith.files import (
+    cause,
+    import_package,
+    not_utf8,
+    read_lines,
+    read_whole,
+    reading,
+    suffix_of,
+)
 
 
 def records(path: Path) -> Iterator[Any]:
     """Yield rows of tables as lists (csv, tsv) or dicts (parquet), values of JSON, or lines."""
-    kind = inner(path).suffix.lower()
+    kind = suffix_of(path)
     with reading(path):
         try:
             if kind == ".parquet":

@@ -102,9 +102,7 @@ def _plain(value: Any) -> Any:
     return None if value != value or type(value).__name__ == "NAType" else value
 
 
-def sheet_tables(
-    stream: Stream, ledger: Ledger, headings: Headings, header: bool | None, size: int
-) -> Iterator[Table]:
+def sheet_tables(stream: Stream, ledger: Ledger, headings: Headings, size: int) -> Iterator[Table]:
     """The portions of the first sheet of an Excel workbook."""
     path = stream.path
     openpyxl = import_package("openpyxl", f"{path}: reading xlsx needs openpyxl")
@@ -113,7 +111,7 @@ def sheet_tables(
         first, *others = book.worksheets
         for sheet in others:
             ledger.note(f"sheets that are not read: {sheet.title}")
-        table, rows = _sheet_table(path, _sheet_rows(first, ledger), headings, header)
+        table, rows = _sheet_table(path, _sheet_rows(first, ledger), headings)
         for portion in portions(rows, size):
             yield replace(table, rows=portion)
 
@@ -139,12 +137,12 @@ def _sheet_cell(value: Any, ledger: Ledger) -> Any:
 
 
 def _sheet_table(
-    path: Path, rows: Iterator[tuple[int, list[Any]]], headings: Headings, header: bool | None
+    path: Path, rows: Iterator[tuple[int, list[Any]]], headings: Headings
 ) -> tuple[Table, Iterator[Row]]:
     head = list(islice(rows, 200))
     if not head:
         raise BertsmithError(f"{path} is empty")
-    width = max(len(cells) for _, cells in head)
+    width, header = max(len(cells) for _, cells in head), headings.header
     if header is None:
         texts = [["" if cell is None else str(cell) for cell in cells] for _, cells in head]
         header = is_header(texts[0], texts[1:], headings)

@@ -54,9 +54,8 @@ def document_table(path: Path, content: Any, ledger: Ledger, split: str | None =
     """The rows of a JSON document: a list, or an object that holds one (as `data`, or by split)."""
     if isinstance(content, Table):
         return content
-    splits = splits_of(content)
-    if splits:
-        content = _one_split(path, content, splits, ledger, split)
+    if splits_of(content):
+        content = _one_split(path, content, ledger, split)
     elif isinstance(content, dict):
         values = [content.get(key) for key in ("data", "annotations")]
         content = next((value for value in values if isinstance(value, list)), None)
@@ -72,13 +71,8 @@ def splits_of(content: Any) -> dict[str, str]:
     return {SPLITS[key]: key for key in content if key in SPLITS and isinstance(content[key], list)}
 
 
-def _one_split(
-    path: Path,
-    content: Mapping[str, Any],
-    splits: Mapping[str, str],
-    ledger: Ledger,
-    split: str | None,
-) -> list[Any]:
+def _one_split(path: Path, content: Any, ledger: Ledger, split: str | None) -> list[Any]:
+    splits = splits_of(content)
     if split not in splits and split not in splits.values():
         what = f"no split {split!r} in it" if split else "it holds several splits"
         choose = f"choose {', '.join(splits)} with {setting_name('split')}"

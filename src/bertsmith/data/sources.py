@@ -13,10 +13,10 @@ from bertsmith.data.columns import plain
 from bertsmith.data.delimited import Headings, delimited_tables
 from bertsmith.data.folders import find_splits
 from bertsmith.data.records import document_table, json_lines_tables, list_tables, read_document
-from bertsmith.data.streams import STANDARD_INPUT, Stream, suffix_of
+from bertsmith.data.streams import STANDARD_INPUT, Stream
 from bertsmith.data.tables import PORTION, FileLayout, Row, Table, portions
 from bertsmith.errors import BertsmithError, setting_name
-from bertsmith.files import PACKED
+from bertsmith.files import PACKED, suffix_of
 from bertsmith.ledger import Ledger
 
 ENDINGS = {
@@ -148,11 +148,11 @@ def _file_tables(path: Path, options: Options, ledger: Ledger, size: int) -> Ite
     if kind == "txt" and options.format != "txt":
         kind = _kind_of_text(stream, options)
     column_names = {plain(name) for name in options.columns.values() if not name.isdigit()}
-    headings = options.headings._replace(given=column_names)
+    headings = options.headings._replace(given=column_names, header=options.header)
     match kind:
         case "csv" | "tsv":
-            tabs, skip, header = kind == "tsv", options.skip_ragged, options.header
-            yield from delimited_tables(stream, ledger, headings, tabs, skip, header, size)
+            tabs, skip = kind == "tsv", options.skip_ragged
+            yield from delimited_tables(stream, ledger, headings, tabs, skip, size)
         case "jsonl":
             yield from label_table(json_lines_tables(stream, size), options.split, ledger)
         case "json":
@@ -165,7 +165,7 @@ def _file_tables(path: Path, options: Options, ledger: Ledger, size: int) -> Ite
         case "parquet":
             yield from parquet_tables(stream, size)
         case "xlsx":
-            yield from sheet_tables(stream, ledger, headings, options.header, size)
+            yield from sheet_tables(stream, ledger, headings, size)
         case "txt" | "labels":
             yield from _line_tables(stream, kind, size)
         case _:

@@ -13,15 +13,7 @@ from pathlib import Path
 from typing import IO, TypeVar, cast
 
 from bertsmith.errors import BertsmithError, setting_name
-from bertsmith.files import (
-    PACKED,
-    ByteSource,
-    bounded_lines,
-    inner,
-    open_bytes,
-    open_regular,
-    reading,
-)
+from bertsmith.files import PACKED, ByteSource, bounded_lines, open_bytes, open_regular, reading
 
 STANDARD_INPUT = Path("-")
 HEAD = 1000  # lines that decide how a file is read
@@ -172,11 +164,6 @@ def known_encoding(name: str) -> str:
     if not getattr(codec, "_is_text_encoding", True):
         raise BertsmithError(f"{name!r} is not an encoding of text")
     return codec.name
-
-
-def suffix_of(path: Path) -> str:
-    """The ending that says what a file is, without that of the compression."""
-    return inner(path).suffix.lower()
 
 
 def marked_encoding(start: bytes) -> str | None:

@@ -11,6 +11,8 @@ from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import Numbers, below, bits, shuffled, uniform
 from bertsmith.ledger import Ledger
 
+Kind = Literal["next", "order"]  # of the second text of a pair
+
 
 class UnfitCorpusError(BertsmithError):
     """A corpus from which no sample of the requested kind can be made."""
@@ -180,13 +182,7 @@ class Pairs(SampleSource):
     """
 
     def __init__(
-        self,
-        corpus: Corpus,
-        *,
-        length: int,
-        kind: Literal["next", "order"] = "next",
-        short: float = 0.1,
-        seed: int = 0,
+        self, corpus: Corpus, *, length: int, kind: Kind = "next", short: float = 0.1, seed: int = 0
     ) -> None:
         super().__init__(corpus, length, seed, pair=True)
         self.kind, self.short = kind, short

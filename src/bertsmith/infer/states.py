@@ -21,6 +21,7 @@ from bertsmith.tokenizer import Encoding
 
 Floats = NDArray[np.float32]
 Span = tuple[int, int]
+Spans = Sequence[Sequence[Span]] | None  # of each text
 POOLS = (None, "words", "mean")
 CHUNK = 1024  # texts whose tokens are in memory at once
 MOST = 2**25  # numbers of states in memory at once: 128 MiB
@@ -54,7 +55,7 @@ def hidden_state_steps(
     depths: Sequence[int] | None = None,
     pool: str | None = None,
     special: bool = False,
-    spans: Sequence[Sequence[Span]] | None = None,
+    spans: Spans = None,
 ) -> Iterator[TextStates | None]:
     """Yield the states of each text in order: (depths, rows, D), in bounded memory.
 
@@ -116,11 +117,7 @@ class _WindowRows(NamedTuple):
 
 
 def _jobs(
-    loaded: LoadedModel,
-    texts: Sequence[str],
-    pool: str | None,
-    special: bool,
-    spans: Sequence[Sequence[Span]] | None,
+    loaded: LoadedModel, texts: Sequence[str], pool: str | None, special: bool, spans: Spans
 ) -> list[_Job]:
     windower = loaded.windower()
     jobs = []

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bertsmith.data.streams import Stream, suffix_of
+from bertsmith.data.streams import Stream
 from bertsmith.data.tables import Row, Table, is_absent
 from bertsmith.errors import BertsmithError
-from bertsmith.files import PACKED, open_bytes, read_whole, reading, whole_characters
+from bertsmith.files import PACKED, open_bytes, read_whole, reading, suffix_of, whole_characters
 from bertsmith.ledger import Ledger
 from bertsmith.search.encodings import decode, encoding_of, is_text
 from bertsmith.search.formats import Blocks, ParsedDocument, read_docx, read_html, read_pdf

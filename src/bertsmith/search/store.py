@@ -265,9 +265,7 @@ class Store:
         return self._insert(sql, (path, kind, size, modified, sha256))
 
     def _insert(self, sql: str, values: Sequence[Any]) -> int:
-        number = self.database.execute(sql, values).lastrowid
-        assert number is not None
-        return number
+        return self.database.execute(sql, values).lastrowid or 0
 
     def remove_file(self, file: int) -> None:
         """Remove a file with its passages."""

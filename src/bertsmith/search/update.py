@@ -17,7 +17,7 @@ from bertsmith.search.encoder import TextEncoder
 from bertsmith.search.encodings import is_text
 from bertsmith.search.formats import ParsedDocument
 from bertsmith.search.passages import READING, Chunking, Passage, cut, joined_text
-from bertsmith.search.scan import SourceFile, scan, text_key, under
+from bertsmith.search.scan import Patterns, SourceFile, scan, text_key, under
 from bertsmith.search.store import Store, StoredFile, sweep_segments
 
 ADDED = "added"  # the kind of documents that were added from Python
@@ -73,10 +73,7 @@ class Updater:
         self.report(done, total, self.update)
 
     def folders(
-        self,
-        roots: Sequence[Path],
-        patterns: Mapping[str, Mapping[str, list[str]]],
-        missing: Sequence[Path],
+        self, roots: Sequence[Path], patterns: Patterns, missing: Sequence[Path]
     ) -> IndexUpdate:
         """Update the index from folders: new, changed and removed files.
 

@@ -157,11 +157,9 @@ def spm_normalizers(rules: Normalization) -> list[Normalizer]:
 def bert_pairs(marks: Marks, settings: PipelineSettings) -> PostProcessor:
     """Return [CLS] A [SEP] B [SEP], the second text and its [SEP] in segment 1."""
     cls, sep = marks.cls[0], marks.sep[0]
-    return processors.TemplateProcessing(
-        single=f"{cls}:0 $A:0 {sep}:0",
-        pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-        special_tokens=list(marks),
-    )
+    single = f"{cls}:0 $A:0 {sep}:0"
+    pair = f"{single} $B:1 {sep}:1"
+    return processors.TemplateProcessing(single=single, pair=pair, special_tokens=list(marks))
 
 
 def roberta_pairs(marks: Marks, settings: PipelineSettings) -> PostProcessor:

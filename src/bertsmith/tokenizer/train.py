@@ -20,7 +20,7 @@ from tokenizers.models import Model
 from tokenizers.trainers import Trainer
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import inner, not_utf8, open_bytes, reading
+from bertsmith.files import not_utf8, open_bytes, reading, suffix_of
 from bertsmith.numbers import whole_number
 from bertsmith.tokenizer.families import (
     KINDS,
@@ -127,7 +127,7 @@ def _family(kind: Kind, family: TokenizerFamily) -> TokenizerFamily:
 def read_lines(files: Iterable[str | Path]) -> Iterator[str]:
     """Yield the lines of UTF-8 files, plain or compressed, without their ends."""
     for path in map(Path, files):
-        if inner(path).suffix.lower() in (".jsonl", ".ndjson", ".parquet"):
+        if suffix_of(path) in (".jsonl", ".ndjson", ".parquet"):
             advice = "read it with bertsmith.corpus.text_lines"
             raise BertsmithError(f"{path}: not plain text; {advice}")
         decode, number = IncrementalDecoder().decode, 1

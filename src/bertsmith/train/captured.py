@@ -303,16 +303,10 @@ def inputs_of(example: Example, counts: Mapping[str, float]) -> Inputs:
         # Empty sequences at the end begin at the last token, so that heads may read a first state.
         starts = ends.clamp(max=len(ids) - 1)
         on_device = replace(layout, boundaries=starts, ends=ends, positions=positions)
-        padded = replace(
-            example,
-            batch=Batch(ids, segments, on_device),
-            rows=rows,
-            targets=targets,
-            tokens=total,  # type: ignore[arg-type]  # known on the device: it differs by step
-            filled=filled,
-            samples=sequences,
-            **dict(zip(optional, others, strict=True)),
-        )
+        changes: dict[str, Any] = dict(zip(optional, others, strict=True))
+        changes |= {"rows": rows, "targets": targets, "filled": filled, "samples": sequences}
+        changes["tokens"] = total  # known on the device: it differs by step
+        padded = replace(example, batch=Batch(ids, segments, on_device), **changes)
         return padded, dict(zip(names, numbers.unbind(), strict=True))
 
     return Inputs(tensors, build, (layout.most, layout.full, names, filled, *optional))

@@ -38,6 +38,7 @@ from bertsmith.train.weights import Averages, Best, Take
 
 QUICK = 0.05  # seconds: a checkpoint that is written faster is always written when it is due
 Scores = dict[str, Any]
+Counts = Mapping[str, float]  # predictions of each loss term
 
 
 class Learner(Protocol):
@@ -109,7 +110,7 @@ class Keeping(NamedTuple):
 class Replay(NamedTuple):
     """How steps are captured as CUDA graphs and replayed."""
 
-    inputs: Callable[[Any, Mapping[str, float]], Inputs]  # (batch, counts) → tensors
+    inputs: Callable[[Any, Counts], Inputs]  # (batch, counts) → tensors
     read: int = 8  # steps between two reads of results
     advice: str = ""  # what to do if a step cannot be captured
 
@@ -117,7 +118,7 @@ class Replay(NamedTuple):
 class StepNote(NamedTuple):
     """What is logged of a step that does not depend on its result."""
 
-    counts: Mapping[str, float]  # predictions of each loss term
+    counts: Counts
     row: dict[str, Any]
     timing: dict[str, Any]
     useful: float
@@ -326,12 +327,7 @@ class Trainer:
         return following, dict(zip(counts, next_counts, strict=True)), bool(stop)
 
     def _advance(
-        self,
-        loaded: LoadedStep,
-        counts: Mapping[str, float],
-        fraction: float,
-        tokens: float,
-        elapsed: float,
+        self, loaded: LoadedStep, counts: Counts, fraction: float, tokens: float, elapsed: float
     ) -> StepNote:
         """Move on to the next step; returns what to log of this one."""
         progress, plan, seconds = self.progress, loaded.plan, elapsed - self.progress.elapsed
