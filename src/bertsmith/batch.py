@@ -4,14 +4,12 @@ Sequences lie end to end in one row of T tokens: no padding, no batch axis. Boun
 made on the CPU, so that a model on a device never waits to learn where a sequence ends.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -44,11 +42,8 @@ class Layout:
     full: bool = False  # all sequences have `most` tokens
 
     @classmethod
-    def of(cls, lengths: Sequence[int], most: int = 0) -> Layout:
-        """The layout of concatenated sequences of these lengths.
-
-        With `most`, `ends` has few different sizes, so that compiled code can be reused.
-        """
+    def of(cls, lengths: Sequence[int], most: int = 0) -> Self:
+        """Concatenated sequences of these lengths; with `most`, `ends` has only few sizes."""
         if not lengths or min(lengths) < 1:
             raise ValueError("a layout needs at least one sequence, and none may be empty")
         if most and max(lengths) > most:
@@ -124,11 +119,11 @@ class Layout:
         """Split (T, ...) into one (length, ...) tensor for each sequence."""
         return rows.split(list(self.lengths))
 
-    def to(self, device: torch.device | str) -> Layout:
+    def to(self, device: torch.device | str) -> Self:
         """The same layout with its tensors on another device."""
         return self.moved(lambda tensor: tensor.to(device, non_blocking=True))
 
-    def moved(self, move: Callable[[Tensor], Tensor]) -> Layout:
+    def moved(self, move: Callable[[Tensor], Tensor]) -> Self:
         """The same layout with `move` applied to its tensors."""
         boundaries = move(self.boundaries)
         same = self.ends is self.boundaries
@@ -172,7 +167,7 @@ class Batch:
     @classmethod
     def of(
         cls, ids: Sequence[Sequence[int]], segments: Sequence[Sequence[int]] | None = None
-    ) -> Batch:
+    ) -> Self:
         """Pack lists of ids (and of segment ids, else all 0) end to end."""
         layout = Layout.of([len(sequence) for sequence in ids])
         flat = end_to_end(ids)
@@ -182,20 +177,19 @@ class Batch:
             raise ValueError("ids and segments differ in length")
         return cls(flat, end_to_end(segments), layout)
 
-    def to(self, device: torch.device | str) -> Batch:
+    def to(self, device: torch.device | str) -> Self:
         """The same batch on another device."""
         if self.ids.device == torch.device(device):
             return self
-        return Batch(
-            self.ids.to(device, non_blocking=True),
-            self.segments.to(device, non_blocking=True),
-            self.layout.to(device),
-        )
+        return self._moved(lambda tensor: tensor.to(device, non_blocking=True))
 
-    def pinned(self) -> Batch:
+    def pinned(self) -> Self:
         """The same batch in pinned memory, from which a GPU copies without waiting."""
-        pin = Tensor.pin_memory
-        return Batch(pin(self.ids), pin(self.segments), self.layout.moved(pin))
+        return self._moved(Tensor.pin_memory)
+
+    def _moved(self, move: Callable[[Tensor], Tensor]) -> Self:
+        layout = self.layout.moved(move)
+        return replace(self, ids=move(self.ids), segments=move(self.segments), layout=layout)
 
 
 def end_to_end(sequences: Iterable[Sequence[int]], zeros: int = 0) -> Tensor:

@@ -19,7 +19,7 @@ from bertsmith.corpus.worker import serve
 from bertsmith.data.predictions import open_predictions
 from bertsmith.data.vectors import open_vectors
 from bertsmith.errors import BertsmithError, setting_name
-from bertsmith.files import write_json, writing
+from bertsmith.files import make_folder, write_json, writing
 from bertsmith.foreign import read_json
 from bertsmith.tasks.evaluate import state_coverage
 from bertsmith.tasks.read import open_data
@@ -30,6 +30,7 @@ CORES = 4  # of a worker on a CPU: more threads gain little
 RECORD = "_bertsmith.json"  # readers of parquet folders skip names that begin with _
 LOADING = ("device", "dtype", "family")
 READING = ("columns", "header", "encoding", "format", "split")
+ELSEWHERE = f"choose another {setting_name('out')}"
 File = tuple[str, str]  # the file that is read, and the one that is written
 Progress = Callable[..., None]
 
@@ -50,10 +51,8 @@ class FolderRun:
             reasons = "; ".join(list(self.failed.values())[:3])
             more = " ..." if len(self.failed) > 3 else ""
             total = self.files + self.skipped + len(self.failed)
-            raise BertsmithError(
-                f"{len(self.failed):,} of {total:,} files failed, the others are in {self.out}:"
-                f" {reasons}{more}"
-            )
+            failed = f"{len(self.failed):,} of {total:,} files failed, the others are in {self.out}"
+            raise BertsmithError(f"{failed}: {reasons}{more}")
 
 
 @dataclass(frozen=True)
@@ -190,9 +189,7 @@ def _sources(folder: Path, out: Path) -> list[Path]:
     if not folder.is_dir():
         raise BertsmithError(f"{folder}: no such folder")
     if out.resolve().is_relative_to(folder.resolve()):
-        raise BertsmithError(
-            f"{out}: lies in the folder that is read; choose another {setting_name('out')}"
-        )
+        raise BertsmithError(f"{out}: lies in the folder that is read; {ELSEWHERE}")
     names = (path.relative_to(folder) for path in sorted(folder.rglob("*.parquet")))
     visible = [name for name in names if not any(part[0] in "._" for part in name.parts)]
     if not visible:
@@ -202,25 +199,20 @@ def _sources(folder: Path, out: Path) -> list[Path]:
 
 def _claim(out: Path, work: FileWork) -> None:
     """Record the model and options in the output folder; refuse one that has another record."""
-    dtype, family = work.loading["dtype"], work.loading["family"]
-    record = {"verb": work.verb, "model": work.model, "dtype": dtype, "family": family}
-    options = {key: value for key, value in work.options.items() if value is not None}
-    record |= {"options": options, "reading": work.reading}
+    record: dict[str, Any] = {"verb": work.verb, "model": work.model}
+    record |= {key: work.loading[key] for key in ("dtype", "family")}
+    record["options"] = {key: value for key, value in work.options.items() if value is not None}
+    record["reading"] = work.reading
     if (out / RECORD).exists():
         stored = read_json(out / RECORD)
         for key, value in record.items():
             if stored.get(key) != value:
-                raise BertsmithError(
-                    f"{out}: was written with another {key} ({stored.get(key)!r}, not {value!r});"
-                    f" choose another {setting_name('out')}"
-                )
+                fault = f"was written with another {key} ({stored.get(key)!r}, not {value!r})"
+                raise BertsmithError(f"{out}: {fault}; {ELSEWHERE}")
         return
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise BertsmithError(
-            f"{out}: was not written by this command; choose another {setting_name('out')}"
-        )
-    with writing(out):
-        out.mkdir(parents=True, exist_ok=True)
+        raise BertsmithError(f"{out}: was not written by this command; {ELSEWHERE}")
+    make_folder(out)
     write_json(out / RECORD, record)
 
 

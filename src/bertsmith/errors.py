@@ -56,9 +56,6 @@ def printable(text: str) -> str:
     r"""The same text with control characters spelled out, as in \x1b; line feeds stay."""
     if text.isprintable():
         return text
-    return "".join(
-        char
-        if char.isprintable() or char == "\n"
-        else char.encode("unicode_escape", "backslashreplace").decode("ascii")
-        for char in text
-    )
+    spelled = (char.encode("unicode_escape", "backslashreplace").decode("ascii") for char in text)
+    pairs = zip(text, spelled, strict=True)
+    return "".join(char if char.isprintable() or char == "\n" else code for char, code in pairs)

@@ -8,6 +8,7 @@ import json
 import lzma
 import math
 import os
+import re
 import stat
 import sys
 import time
@@ -25,6 +26,7 @@ from filelock import FileLock, Timeout
 from bertsmith.errors import BertsmithError
 
 ESCAPED = "backslashreplace"  # of half characters, as in file names that are not UTF-8
+HALVES = re.compile("[\ud800-\udfff]")
 LONGEST = 200  # characters of a foreign message that an error of ours repeats
 # What network and cluster file systems answer to locks, or to flushing a folder.
 UNSUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -69,6 +71,18 @@ def reading(path: str | Path) -> Iterator[None]:
         yield
     except UNREADABLE as error:
         raise BertsmithError(f"{path}: cannot be read ({cause(error)})") from error
+
+
+@contextmanager
+def parsing(path: str | Path, kind: str, longest: int = LONGEST) -> Iterator[None]:
+    """Turn whatever a library raises for a file that is not of its kind into one line."""
+    try:
+        yield
+    except BertsmithError:
+        raise
+    except Exception as error:
+        why = one_line(error)[:longest]
+        raise BertsmithError(f"{path}: not {kind} that can be read ({why})") from error
 
 
 def import_package(name: str, purpose: str, install: str = "") -> Any:
@@ -152,6 +166,12 @@ def sweep(folder: str | Path) -> None:
             rmtree(part, ignore_errors=True) if part.is_dir() else part.unlink(missing_ok=True)
 
 
+def make_folder(path: str | Path) -> None:
+    """Make a folder, and those above it, where there is none."""
+    with writing(path):
+        Path(path).mkdir(parents=True, exist_ok=True)
+
+
 def write_bytes(path: str | Path, content: bytes) -> None:
     """Write a file that is on the disk before it has its name."""
     with atomic(path) as stream:
@@ -166,12 +186,10 @@ def write_text(path: str | Path, content: str) -> None:
 def write_json(path: str | Path, content: object) -> None:
     """Write a JSON file that people can read too; NaN and infinity are refused."""
     try:
-        data = _json(content, ensure_ascii=False).encode()
-    except UnicodeEncodeError:  # half a surrogate pair, as in file names that are not UTF-8
-        data = _json(content, ensure_ascii=True).encode()
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     except ValueError as error:
         raise BertsmithError(f"{path}: cannot be written ({cause(error)})") from error
-    write_bytes(path, data)
+    write_text(path, text + "\n")
 
 
 def finite(content: Any) -> Any:
@@ -181,10 +199,6 @@ def finite(content: Any) -> Any:
     if isinstance(content, Mapping):
         return {key: finite(value) for key, value in content.items()}
     return [finite(value) for value in content] if isinstance(content, list | tuple) else content
-
-
-def _json(content: object, ensure_ascii: bool) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=ensure_ascii, allow_nan=False) + "\n"
 
 
 def sync(path: str | Path) -> None:
@@ -213,8 +227,7 @@ def digest(path: str | Path) -> str:
 @contextmanager
 def locked(folder: str | Path) -> Iterator[None]:
     """Keep other processes out of a folder, which is made; the lock ends with this process."""
-    with writing(folder):
-        Path(folder).mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with locked_file(Path(folder) / ".lock", folder):
         yield
 
@@ -227,8 +240,7 @@ def locked_file(path: Path, folder: str | Path) -> Iterator[None]:
         try:
             lock.acquire()
         except Timeout:
-            message = f"{folder}: another bertsmith process is working in it"
-            raise BertsmithError(message) from None
+            raise BertsmithError(f"{folder}: another bertsmith process is working in it") from None
         except OSError as error:
             if error.errno not in UNSUPPORTED:
                 raise
@@ -379,16 +391,19 @@ def bounded_lines(stream: IO[bytes], name: str, longest: int = LONGEST_LINE) -> 
     while line := stream.readline(longest + 1):
         number += 1
         if len(line) > longest:
-            raise BertsmithError(
-                f"{name}, line {number}: longer than {longest >> 20:,} MiB; is it text with a "
-                "record on each line?"
-            )
+            fault = f"longer than {longest >> 20:,} MiB; is it text with a record on each line?"
+            raise BertsmithError(f"{name}, line {number}: {fault}")
         yield line
 
 
 def inner(path: Path) -> Path:
     """A file's name without what only says how it is compressed."""
     return path.with_suffix("") if path.suffix in PACKED else path
+
+
+def suffix_of(path: Path) -> str:
+    """The ending that says what a file is, without that of the compression."""
+    return inner(path).suffix.lower()
 
 
 class _Frames(ByteSource):
@@ -424,6 +439,11 @@ class _Frames(ByteSource):
             if self.frame.eof:
                 data, self.frame = self.frame.unused_data, None
         self.ready = b"".join(parts)
+
+
+def whole_characters(text: str) -> str:
+    """The same text with a replacement character for each half of a surrogate pair."""
+    return text if text.isascii() else HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def not_utf8(path: str | Path, line: int, byte: int) -> BertsmithError:

@@ -16,6 +16,7 @@ from bertsmith.files import (
     check_writable,
     digest,
     locked_file,
+    make_folder,
     one_line,
     reading,
     sync,
@@ -99,10 +100,7 @@ def _names(folder: Path) -> set[str]:
 def replace_directory(
     folder: str | Path, write: Callable[[Path], None], overwrite: bool = False
 ) -> None:
-    """Let `write` fill a directory that then takes its name at once, as `check_replaceable` allows.
-
-    A directory that is replaced stays until the new one is complete and on the disk.
-    """
+    """Let `write` fill a directory that then replaces another, as `check_replaceable` allows."""
     check_replaceable(folder, overwrite)
 
     def fill(part: Path) -> None:
@@ -154,9 +152,6 @@ def reserved(folder: str | Path) -> Iterator[None]:
                 parent.rmdir()
 
 
-# ------------------------------------------------------------------ written at once
-
-
 def write_directory(path: str | Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a folder, which then appears under its name all at once.
 
@@ -181,13 +176,9 @@ def write_directory(path: str | Path, write: Callable[[Path], None]) -> None:
 
 
 def write_into(folder: str | Path, write: Callable[[Path], None]) -> set[str]:
-    """Let `write` make entries that then replace those of their names in a folder; the names.
-
-    Nothing is replaced before everything is on the disk.
-    """
+    """Let `write` make entries that replace those of a folder once all are on disk; the names."""
     place = Path(os.path.realpath(folder))
-    with writing(folder):
-        place.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with _staged(folder, place, place.name) as (part, aside):
         write(part)
         _sync_all(part)

@@ -17,10 +17,7 @@ def read_json(path: Path, kind: type = dict, limit: int = LARGEST_JSON) -> Any:
 
 
 def parse_json(data: bytes | str, where: object, kind: type = dict, constant: Any = None) -> Any:
-    """JSON of this kind (`object`: any); `where` says in errors where it comes from.
-
-    `constant` is a function of NaN, Infinity or -Infinity; by default they are floats.
-    """
+    """JSON of this kind (`object`: any), from `where`; `constant` reads NaN and infinities."""
     try:
         content = json.loads(data, object_pairs_hook=_distinct, parse_constant=constant)
     except json.JSONDecodeError as error:
@@ -31,9 +28,8 @@ def parse_json(data: bytes | str, where: object, kind: type = dict, constant: An
     except ValueError as error:  # not UTF-8, or numbers of thousands of digits, too
         raise BertsmithError(f"{where}: not valid JSON ({one_line(error)})") from None
     if not isinstance(content, kind):
-        raise BertsmithError(
-            f"{where}: expected a JSON {kind.__name__}, not {type(content).__name__}"
-        )
+        found = type(content).__name__
+        raise BertsmithError(f"{where}: expected a JSON {kind.__name__}, not {found}")
     return content
 
 

@@ -17,7 +17,7 @@ from shutil import rmtree
 from typing import Any
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import locked, sweep, write_json, write_text, writing
+from bertsmith.files import locked, make_folder, sweep, write_json, write_text, writing
 from bertsmith.foreign import read_json, read_table
 
 LARGEST = 1 << 29  # bytes of a plan or a result: it may list every file, or every prediction
@@ -33,10 +33,7 @@ class WorkFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other processes out, and remove what killed ones had not finished writing.
-
-        A folder that is empty at the end is removed.
-        """
+        """Keep other processes out, remove their leftovers, and in the end an empty folder."""
         try:
             with locked(self.path):
                 sweep(self.path)
@@ -45,8 +42,6 @@ class WorkFolder:
             with suppress(OSError):
                 self.path.rmdir()
 
-    # ------------------------------------------------------------------ the plan
-
     def begun(self) -> bool:
         """Does the folder hold work of this kind?"""
         with writing(self.path):  # names that are too long
@@ -54,14 +49,12 @@ class WorkFolder:
 
     def occupied(self) -> bool:
         """Does the folder hold any file, hidden ones aside?"""
-        return self.path.is_dir() and any(
-            not entry.name.startswith(".") for entry in self.path.iterdir()
-        )
+        names = (entry.name for entry in self.path.iterdir()) if self.path.is_dir() else ()
+        return not all(name.startswith(".") for name in names)
 
     def begin(self, plan: Mapping[str, Any]) -> None:
         """Make the folder and store the plan."""
-        with writing(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         write_json(self.plan, plan)
 
     def demand_same(
@@ -88,8 +81,6 @@ class WorkFolder:
             setting = name.rpartition(".")[2]
             sentence = sentence or f"it was started with {setting} {before}, not {now}"
             raise BertsmithError(f"{self.path}: {sentence}; {advice}")
-
-    # ------------------------------------------------------------------ finished parts
 
     def file(self, name: str) -> Path:
         """Where the result of a part is stored."""

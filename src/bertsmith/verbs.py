@@ -1,9 +1,7 @@
 """`bertsmith.evaluate`, `pretrain`, `finetune`, `distill`, `quantize`: the verbs as functions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -84,23 +82,20 @@ class Evaluated:
     def to_dict(self) -> dict[str, Any]:
         """Scores, their details by class, and notes, as plain values."""
         low, high = self.interval
-        content: dict[str, Any] = finite(
-            {
-                "task": self.evaluation.task.name,
-                "metric": self.metric,
-                "scores": self.scores,
-                "interval": {"low": low, "high": high},
-                "details": self.evaluation.details(),
-                "notes": self.evaluation.notes,
-            }
-        )
-        return content
+        content = {
+            "task": self.evaluation.task.name,
+            "metric": self.metric,
+            "scores": self.scores,
+            "interval": {"low": low, "high": high},
+            "details": self.evaluation.details(),
+            "notes": self.evaluation.notes,
+        }
+        return finite(content)
 
     def _repr_html_(self) -> str:
         low, high = self.interval
-        title = (
-            f"{self.metric} {self.scores[self.metric]:.4g}, 95% interval {low:.4g} to {high:.4g}"
-        )
+        score = f"{self.metric} {self.scores[self.metric]:.4g}"
+        title = f"{score}, 95% interval {low:.4g} to {high:.4g}"
         return score_table(title, ["", "score"], self.scores.items())
 
     def __repr__(self) -> str:
@@ -147,7 +142,7 @@ class Pretrained:
     """The result of pre-training: the summary of the run, and its model."""
 
     out: Path
-    summary: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any]
 
     @cached_property
     def model(self) -> Bert:
@@ -156,8 +151,7 @@ class Pretrained:
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as plain values."""
-        content: dict[str, Any] = finite(self.summary)
-        return content
+        return finite(self.summary)
 
     def _repr_html_(self) -> str:
         from bertsmith.pages.runs import read_run, report_page
@@ -202,17 +196,8 @@ def pretrain(
     if recipe is None and out is None:
         raise BertsmithError("name a recipe, or the branch of a run and out")
     folder = Path(Path(str(recipe)).stem if out is None else out)
-    summary = train(
-        recipe,
-        folder,
-        resume=resume,
-        branch=branch,
-        cool_down=cool_down,
-        changes=lines,
-        show=show,
-        log=log,
-    )
-    return Pretrained(folder, summary)
+    how: Any = {"branch": branch, "cool_down": cool_down, "show": show, "log": log}
+    return Pretrained(folder, train(recipe, folder, resume=resume, changes=lines, **how))
 
 
 def _toml(value: Any) -> str:

@@ -1,7 +1,5 @@
 """A Config → modules on the meta device, with shared parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,9 +49,5 @@ def substitute(model: nn.Module, others: Mapping[nn.Parameter, nn.Parameter]) ->
 
 def emptied(module: nn.Module) -> dict[int, Any]:
     """A memo for `deepcopy`: the copies of a module's parameters take no memory."""
-    return {
-        id(parameter): nn.Parameter(
-            torch.empty_like(parameter, device="meta"), parameter.requires_grad
-        )
-        for parameter in module.parameters()
-    }
+    empty = ((p, torch.empty_like(p, device="meta")) for p in module.parameters())
+    return {id(p): nn.Parameter(tensor, p.requires_grad) for p, tensor in empty}

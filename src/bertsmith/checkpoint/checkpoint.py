@@ -1,7 +1,5 @@
 """Checkpoint: a model with its settings, and a report of how it was read."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -103,10 +101,7 @@ def configure(
 
 
 def pruned(config: Config, settings: Settings) -> Config:
-    """The same without the heads that config.json says were pruned, block by block.
-
-    `pruned_heads` is the key of `transformers` up to version 4: {"0": [2, 3]}.
-    """
+    """The same without the heads in `pruned_heads` of `transformers` 4, such as {"0": [2, 3]}."""
     counts = [config.attention_heads] * (max(config.plan, default=-1) + 1)
     for block, heads in (settings.get("pruned_heads") or {}).items():
         number, gone = int(block), {int(head) for head in heads}
@@ -150,8 +145,7 @@ def create(
     family = family_of(settings)
     entries = {kind: entry_of(family, kind) for kind in heads}
     config = configure(family, settings, entries)
-    names = Translation(family, settings, entries, config.per_head)
-    model = assemble(config, names, device)
+    model = assemble(config, Translation(family, settings, entries, config.per_head), device)
     if device != "meta":
         initialise(model, config.initial_deviation, torch.Generator(device).manual_seed(seed))
     new = tuple(name for name, _ in model.named_parameters())

@@ -1,7 +1,5 @@
 """Write complete model directories with a model card; convert readable layouts to them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -74,15 +72,11 @@ def save_adapter(
     base: str | Path,
     lora: Lora,
 ) -> None:
-    """Write what was trained beside a frozen model, in PEFT's layout, with the tokenizer.
-
-    `base` is the model: a directory, the name of a built-in model or a hub id.
-    """
+    """Write what was trained beside the frozen `base` (a path, name or hub id), as PEFT does."""
     config = checkpoint.config
     former = read_json(base_of(locate(base)) / "config.json")
-    settings = {
-        key: value for key, value in stored_settings(checkpoint).items() if former.get(key) != value
-    }
+    stored = stored_settings(checkpoint).items()
+    settings = {key: value for key, value in stored if former.get(key) != value}
     name = str(Path(base).resolve()) if Path(base).is_dir() else str(base)
     with marking(directory):
         write_adapter(checkpoint, directory, name, lora)
@@ -153,6 +147,7 @@ def write_card(directory: Path, checkpoint: Checkpoint, base: str = "") -> None:
         return
     config, name = checkpoint.config, directory.resolve().name
     others = ADAPTER if base else INT8 if int8_weights(checkpoint.model) else OPENS
+    library = "transformers" if config.plan else "sentence-transformers"
     text = CARD.format(
         tag="pipeline_tag: fill-mask\n" if "masked_lm" in checkpoint.entries else "",
         family=checkpoint.family.name,
@@ -165,10 +160,6 @@ def write_card(directory: Path, checkpoint: Checkpoint, base: str = "") -> None:
         length=config.max_length,
         heads=", ".join(checkpoint.entries) or "none",
         version=__version__,
-        others=others.format(
-            base=base,
-            name=name,
-            library="transformers" if config.plan else "sentence-transformers",
-        ),
+        others=others.format(base=base, name=name, library=library),
     )
     write_text(path, text)

@@ -1,7 +1,5 @@
 """Dense modules of sentence-transformers: a linear layer and an activation after the pooling."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from torch.nn import functional as F
 
 from bertsmith.checkpoint.files import TensorFiles
 from bertsmith.errors import BertsmithError
-from bertsmith.files import write_bytes, write_json, writing
+from bertsmith.files import make_folder, write_bytes, write_json
 from bertsmith.foreign import read_json
 
 LARGEST = 1 << 20  # bytes of config.json
@@ -71,8 +69,7 @@ def read_dense(directory: Path) -> Dense:
 
 def write_dense(directory: Path, dense: Dense) -> None:
     """Write a Dense module as sentence-transformers does."""
-    with writing(directory):
-        directory.mkdir(exist_ok=True)
+    make_folder(directory)
     tensors = {"linear.weight": dense.weight}
     tensors |= {} if dense.bias is None else {"linear.bias": dense.bias}
     narrow, wide = dense.weight.shape

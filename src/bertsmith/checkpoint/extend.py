@@ -1,7 +1,5 @@
 """Extend a model's vocabulary: new rows are the mean of the tokens that they replace."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Tensor files, read safely: nothing is executed, no path leaves the directory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +20,7 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 # A weight may be stored as int8 values and scales of its rows. Under its plain name no library
 # would read the values without their scales.
 INT8, SCALE = ".int8", ".scale"
+DAMAGED = "damaged; quantize the float32 model again"
 
 
 def inside(directory: Path, name: Any) -> Path:
@@ -58,10 +57,8 @@ class TensorFiles:
             path, shape = self.where.pop(name), self.shapes.pop(name)
             rows, blocks, *more = (*self.shapes.pop(weight + SCALE, (0,)), 1)
             if len(shape) != 2 or rows != shape[0] or more > [1] or not blocks or shape[1] % blocks:
-                raise BertsmithError(
-                    f"{path}: {name} has no scales that fit its shape {shape}: "
-                    "damaged; quantize the float32 model again"
-                )
+                fault = f"{name} has no scales that fit its shape {shape}"
+                raise BertsmithError(f"{path}: {fault}: {DAMAGED}")
             del self.where[weight + SCALE]
             self.where[weight], self.shapes[weight] = path, shape
             self.int8.add(weight)
@@ -69,9 +66,8 @@ class TensorFiles:
     def _index(self, path: Path, listed: set[str]) -> None:
         with path.open("rb") as file:
             if file.read(40).startswith(b"version https://git-lfs."):
-                raise BertsmithError(
-                    f"{path}: a Git LFS pointer, not the weights; fetch them with `git lfs pull`"
-                )
+                advice = "fetch them with `git lfs pull`"
+                raise BertsmithError(f"{path}: a Git LFS pointer, not the weights; {advice}")
         source = (SafeTensors if path.suffix == ".safetensors" else PickledTensors)(path)
         names = source.names()
         self.notes += source.notes
@@ -92,9 +88,8 @@ class TensorFiles:
         with readable(path):
             tensor = self.open[path].get(name)
         if tensor.dtype not in FLOATS:
-            raise BertsmithError(
-                f"{path}: {name} is stored as {tensor.dtype}, which is not supported"
-            )
+            kind = f"{tensor.dtype}, which is not supported"
+            raise BertsmithError(f"{path}: {name} is stored as {kind}")
         return tensor
 
     def _scaled(self, name: str, path: Path) -> Tensor:
@@ -103,8 +98,7 @@ class TensorFiles:
         positive = bool((scale.float() > 0).all() & scale.isfinite().all())
         if values.dtype != torch.int8 or not positive:
             raise BertsmithError(
-                f"{path}: the scales of {name} are not all positive numbers: damaged; "
-                "quantize the float32 model again"
+                f"{path}: the scales of {name} are not all positive numbers: {DAMAGED}"
             )
         return dequantize_weight(values, scale)
 

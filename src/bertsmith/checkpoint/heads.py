@@ -1,7 +1,5 @@
 """Which heads a checkpoint stores, and under which names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterable
 
@@ -13,11 +11,7 @@ Entries = dict[str, HeadEntry]
 
 
 def stored_heads(
-    family: Family,
-    settings: Settings,
-    stored: Iterable[str],
-    known: Container[str],
-    fresh: Entries,
+    family: Family, settings: Settings, stored: Iterable[str], known: Container[str], fresh: Entries
 ) -> tuple[Entries, list[str]]:
     """The heads that are stored, and those that config.json names but that are not stored.
 

@@ -1,7 +1,5 @@
 """A model with some layers of another: the student of a distillation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -18,10 +16,7 @@ from bertsmith.model import Config
 
 
 def spread_layers(depth: int, count: int) -> tuple[int, ...]:
-    """Return layer numbers spread evenly from first to last: 6 of 12 are 0, 2, 4, 7, 9, 11.
-
-    These are the layers that DistilBERT's authors kept. A single layer is the first.
-    """
+    """Layer numbers from first to last, spread as DistilBERT's: 6 of 12 are 0, 2, 4, 7, 9, 11."""
     if type(count) is not int or not 1 <= count <= depth:
         raise BertsmithError(f"cannot keep {count} layers of a teacher with {depth}")
     if count == 1:
@@ -121,15 +116,11 @@ def check_layers(
         or sorted(chosen if repeats else {*chosen}) != list(chosen)
         or not 0 <= chosen[0] <= chosen[-1] < depth
     ):
-        raise BertsmithError(
-            f"layers must be increasing numbers from 0 to {depth - 1} for this model, not"
-            f" {listed or 'none'}"
-        )
+        needed = f"increasing numbers from 0 to {depth - 1} for this model"
+        raise BertsmithError(f"layers must be {needed}, not {listed or 'none'}")
     if len({*chosen}) < len(chosen) and (not config.pre_norm or config.order):
-        raise BertsmithError(
-            "layers can be repeated only in models that normalise before each layer, such as"
-            " ModernBERT, and do not share weights"
-        )
+        which = "normalise before each layer, such as ModernBERT, and do not share weights"
+        raise BertsmithError(f"layers can be repeated only in models that {which}")
     if config.order and len({*config.plan}) > 1:
         raise BertsmithError(
             "the layers of this model share weights in groups: none can be left out"
@@ -144,9 +135,8 @@ def check_layers(
 def _settings(checkpoint: Checkpoint, layers: Sequence[int]) -> dict[str, Any]:
     settings = _with_depth(checkpoint, len(layers))
     if pruned := settings.get("pruned_heads"):
-        settings["pruned_heads"] = {
-            str(new): pruned[str(old)] for new, old in enumerate(layers) if str(old) in pruned
-        }
+        left = [(new, str(old)) for new, old in enumerate(layers) if str(old) in pruned]
+        settings["pruned_heads"] = {str(new): pruned[old] for new, old in left}
     settings.pop("layer_types", None)
     if checkpoint.config.windows:
         windows = tuple(checkpoint.config.windows[number] for number in layers)

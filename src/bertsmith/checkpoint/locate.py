@@ -1,7 +1,5 @@
 """From a model's name, path or hub id to a directory on this machine."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -62,9 +60,8 @@ def _fetch(name: str) -> Path:
         if not any(folder.rglob("*.safetensors")):
             snapshot_download(name, allow_patterns=OLD_WEIGHTS)
     except LocalEntryNotFoundError:
-        raise BertsmithError(
-            f"{nowhere}, not in the hub's cache, and the hub cannot be reached{near}"
-        ) from None
+        why = f"not in the hub's cache, and the hub cannot be reached{near}"
+        raise BertsmithError(f"{nowhere}, {why}") from None
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         why = one_line(str(error).strip().partition("\n")[0])
         raise BertsmithError(f"{nowhere}, and the hub says: {why}{near}") from None

@@ -1,7 +1,5 @@
 """LoRA: low-rank updates of linear layers, merged into weights or stored in PEFT's layout."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,11 +27,8 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 ROOT = "base_model.model."  # what PEFT puts before a tensor's name
 GROUPS = {"all": "", "attention": "attention", "feedforward": "feedforward"}  # of a block's layers
 TASK_TYPES = {"classify": "SEQ_CLS", "tag": "TOKEN_CLS", "answer": "QUESTION_ANS"}
-CLASSES = {
-    "SEQ_CLS": "ForSequenceClassification",
-    "TOKEN_CLS": "ForTokenClassification",
-    "QUESTION_ANS": "ForQuestionAnswering",
-}
+CLASSES = {"SEQ_CLS": "ForSequenceClassification", "TOKEN_CLS": "ForTokenClassification"}
+CLASSES["QUESTION_ANS"] = "ForQuestionAnswering"
 # Settings of PEFT that change the arithmetic, and the only values that are read here.
 PLAIN: dict[str, Any] = {
     "use_dora": False,
@@ -61,10 +56,7 @@ class Lora:
 
 
 class LoraUpdate(nn.Module):
-    """The low-rank updates of a linear layer: one for each of its parts that is a target.
-
-    A family may store our joint layer as several, such as query, key and value.
-    """
+    """Low-rank updates of a linear layer: one for each of its parts that is a target."""
 
     def __init__(self, linear: nn.Linear, sizes: list[int], chosen: list[bool], lora: Lora) -> None:
         super().__init__()
@@ -87,10 +79,8 @@ class LoraUpdate(nn.Module):
     def parts(self) -> list[tuple[Tensor, Tensor]]:
         """A and B of each part of the layer; of rank 0 where a part is no target."""
         pairs, first = zip(self.a, self.b, strict=True), self.a[0]
-        return [
-            next(pairs) if target else (first[:0], first.new_empty(size, 0))
-            for size, target in zip(self.sizes, self.chosen, strict=True)
-        ]
+        parts = zip(self.sizes, self.chosen, strict=True)
+        return [next(pairs) if own else (first[:0], first.new_empty(n, 0)) for n, own in parts]
 
     def product(self) -> Tensor:
         """What is added to the weight of the layer."""
@@ -100,11 +90,9 @@ class LoraUpdate(nn.Module):
 def attach(checkpoint: Checkpoint, lora: Lora, seed: int = 0) -> None:
     """Freeze the encoder and give the chosen layers an update that is zero at first."""
     checkpoint.model.encoder.requires_grad_(False)
-    names, known = checkpoint.names, set[str]()
-    generator, device = None, next(checkpoint.model.parameters()).device
-    if device.type != "meta":
-        generator = torch.Generator(device).manual_seed(seed)
-    count = 0
+    names, known, count = checkpoint.names, set[str](), 0
+    device = next(checkpoint.model.parameters()).device
+    generator = None if device.type == "meta" else torch.Generator(device).manual_seed(seed)
     for path, linear in list(_layers(checkpoint.model)):
         theirs = [name.removesuffix(".weight") for name in names.theirs(f"{path}.weight")]
         known |= {name.rpartition(".")[2] for name in theirs}
@@ -245,10 +233,9 @@ def adapter_in(directory: Path) -> Adapter | None:
     try:
         place = locate(str(base))
     except BertsmithError as error:
-        raise BertsmithError(
-            f"{path}: the adapter belongs to the model {base!r:.200}, which cannot be opened "
-            f"({error.message}); set base_model_name_or_path to where it is"
-        ) from None
+        owner = f"the model {base!r:.200}, which cannot be opened ({error.message})"
+        advice = "set base_model_name_or_path to where it is"
+        raise BertsmithError(f"{path}: the adapter belongs to {owner}; {advice}") from None
     if (place / CONFIG).is_file() and not (place / "model.safetensors").is_file():
         raise BertsmithError(f"{path}: belongs to {base!r:.200}, which is itself an adapter")
     return Adapter(directory, place, config)
@@ -257,9 +244,9 @@ def adapter_in(directory: Path) -> Adapter | None:
 def demand_whole(model: str | Path) -> None:
     """Refuse to train an adapter of an adapter: it needs a model with all weights."""
     if adapter_in(locate(model)):
+        advice = f"merge it first: bertsmith convert {model} OUT"
         raise BertsmithError(
-            f"{model} is itself an adapter, which no other can belong to; merge it first:"
-            f" bertsmith convert {model} OUT"
+            f"{model} is itself an adapter, which no other can belong to; {advice}"
         )
 
 
@@ -308,16 +295,15 @@ class MergedFiles(TensorFiles):
             rank = self.source.shape(pair["A"])[0]
             shape = (self.source.shape(pair["B"])[0], self.source.shape(pair["A"])[-1])
             if shape != self.shapes[weight]:
-                raise BertsmithError(
-                    f"{self.path}: the update of {weight} has shape {list(shape)}, but the weight"
-                    f" of the model {list(self.shapes[weight])}: it belongs to another model"
+                fault = (
+                    f"the update of {weight} has shape {list(shape)}, but the weight of the model"
                 )
+                other = f"{list(self.shapes[weight])}: it belongs to another model"
+                raise BertsmithError(f"{self.path}: {fault} {other}")
             self.updates[weight] = (pair["A"], pair["B"], self._scale(module, rank))
         if unknown:
-            raise BertsmithError(
-                f"{self.path}: {len(unknown)} tensors of the adapter have no place in the model:"
-                f" {shorten(unknown)}"
-            )
+            fault = f"{len(unknown)} tensors of the adapter have no place in the model"
+            raise BertsmithError(f"{self.path}: {fault}: {shorten(unknown)}")
         self.notes.append(f"an adapter (LoRA) is merged into {len(self.updates)} weights")
 
     def _scale(self, module: str, rank: int) -> float:

@@ -1,7 +1,5 @@
 """Tensor names of bertsmith to those of the family and back."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 

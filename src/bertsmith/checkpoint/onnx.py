@@ -6,8 +6,6 @@ The graph reads `input_ids`, `attention_mask` and, where the model knows segment
 named after it.
 """
 
-from __future__ import annotations
-
 import copy
 import io
 import logging
@@ -16,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -57,7 +55,7 @@ class Grid:
     most: int = 0
 
     @classmethod
-    def of(cls, mask: Tensor) -> Grid:
+    def of(cls, mask: Tensor) -> Self:
         """Where each token is, by an attention mask."""
         count, length = mask.shape
         real = mask > 0
@@ -112,8 +110,7 @@ def mean_of_grid(x: Tensor, grid: Any, rows: Tensor | None = None) -> Tensor:
     """The mean state of each sequence, without its padding: (B * n, D) → (B, D)."""
     mask = grid.mask[:, :, None].to(x.dtype)
     states = x.unflatten(0, grid.mask.shape) * mask
-    mean: Tensor = states.sum(1) / mask.sum(1).clamp(min=1)
-    return mean
+    return states.sum(1) / mask.sum(1).clamp(min=1)
 
 
 def _padded(
@@ -183,16 +180,15 @@ def export_model(
     check_replaceable(out, overwrite)
     size = sum(p.numel() for p in checkpoint.model.parameters()) * 4
     if size > LARGEST:
-        raise BertsmithError(
-            f"the model has {size / 1e9:.1f} GB of weights, but an ONNX file holds at most 2 GB"
-        )
+        many = f"{size / 1e9:.1f} GB of weights"
+        raise BertsmithError(f"the model has {many}, but an ONNX file holds at most 2 GB")
     differences: dict[str, float] = {}
     cosine: dict[str, float] = {}
 
     def fill(part: Path) -> None:
         differences.update(export_onnx(checkpoint, sentence, part / "model.onnx", longest))
         if int8:
-            cosine["sentence_embedding"] = quantize_onnx(checkpoint, part / "model.onnx", longest)
+            cosine["int8_cosine"] = quantize_onnx(checkpoint, part / "model.onnx", longest)
         config = checkpoint.config
         tokenizer.save(part, segments=config.segments > 1, longest=config.max_length)
         settings = {key: v for key, v in checkpoint.settings.items() if key != STORED}
@@ -207,7 +203,7 @@ def export_model(
         "differences": {name: differences[name] for name in outputs},
         "lengths": sorted({min(length, longest) for length in LENGTHS}),
         "bytes": (Path(out) / "model.onnx").stat().st_size,
-        **({"int8_cosine": cosine["sentence_embedding"]} if int8 else {}),
+        **cosine,
     }
 
 
@@ -234,11 +230,9 @@ def export_onnx(
     try:
         _write(checkpoint, sentence, path, traced=False)
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise BertsmithError(
-            f"this {checkpoint.family.name} model cannot be expressed in ONNX "
-            f"({type(error).__name__}: {reason})"
-        ) from error
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        kind = f"this {checkpoint.family.name} model"
+        raise BertsmithError(f"{kind} cannot be expressed in ONNX ({reason})") from error
     return check_onnx(checkpoint, sentence, path, longest)
 
 
@@ -249,28 +243,20 @@ def _write(checkpoint: Checkpoint, sentence: Sentence, path: Path, *, traced: bo
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
     names, outputs = _names(checkpoint)
     arguments = (ids, mask, torch.zeros_like(ids))[: len(names)]
-    axes: dict[str, Any]
+    how: dict[str, Any] = {"input_names": names, "output_names": outputs, "verbose": False}
     if traced:
         every = {name for name, head in model.heads.items() if _reads_all(head)}
         long = {*names, "last_hidden_state", *every}
         sizes = {name: {0: "batch", 1: "length"} for name in long}
-        axes = {"dynamic_axes": {name: {0: "batch"} for name in outputs} | sizes}
+        how["dynamic_axes"] = {name: {0: "batch"} for name in outputs} | sizes
     else:
         dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
-        axes = {"dynamic_shapes": tuple(dict(dims) for _ in arguments), "external_data": False}
+        how |= {"dynamic_shapes": tuple(dict(dims) for _ in arguments), "external_data": False}
     with warnings.catch_warnings(), torch.enable_grad(), redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-        torch.onnx.export(
-            PaddedModel(model, sentence),
-            arguments,
-            str(path),
-            input_names=names,
-            output_names=outputs,
-            dynamo=not traced,
-            verbose=False,
-            **axes,
-        )
+        padded = PaddedModel(model, sentence)
+        torch.onnx.export(padded, arguments, str(path), dynamo=not traced, **how)
 
 
 def quantize_onnx(checkpoint: Checkpoint, path: Path, longest: int) -> float:
@@ -286,11 +272,9 @@ def quantize_onnx(checkpoint: Checkpoint, path: Path, longest: int) -> float:
     finally:
         logging.disable(logging.NOTSET)
     rows = _random_rows(checkpoint, [min(length, longest) for length in (16, 64, 128)])
-    before, after = (
-        torch.from_numpy(_run(onnx_session(str(file)), rows)["sentence_embedding"])
-        for file in (float32, path)
-    )
+    runs = [_run(onnx_session(str(file)), rows) for file in (float32, path)]
     float32.unlink()
+    before, after = (torch.from_numpy(outputs["sentence_embedding"]) for outputs in runs)
     return float(F.cosine_similarity(before, after).mean())
 
 
@@ -326,9 +310,8 @@ def check_onnx(
             apart = float((theirs.reshape(ours.shape) - ours).abs().max()) / scale
             differences[name] = max(differences.get(name, 0.0), apart)
             if not apart <= CLOSE:
-                raise BertsmithError(
-                    f"{name} of the ONNX graph differs from torch by {apart:.1e}: not exported"
-                )
+                fault = f"{name} of the ONNX graph differs from torch by {apart:.1e}"
+                raise BertsmithError(f"{fault}: not exported")
     return differences
 
 

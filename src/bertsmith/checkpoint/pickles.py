@@ -6,8 +6,6 @@ from their places in the file. Both layouts of `torch.save` are read: a zip arch
 one of pickles followed by raw values.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import pickletools
@@ -103,12 +101,10 @@ class PickledTensors:
             raise BertsmithError(f"{self.path}: holds {kind}, not named tensors")
         for key in WRAPPERS:
             inner = content.get(key)
-            if isinstance(inner, dict) and any(
-                isinstance(v, StridedTensor) for v in inner.values()
-            ):
-                self.notes.append(
-                    f"{self.path.name} is a training checkpoint: its tensors under {key!r} are read"
-                )
+            values = inner.values() if isinstance(inner, dict) else ()
+            if any(isinstance(value, StridedTensor) for value in values):
+                kind = f"{self.path.name} is a training checkpoint"
+                self.notes.append(f"{kind}: its tensors under {key!r} are read")
                 content = inner
                 break
         return {str(name): v for name, v in content.items() if isinstance(v, StridedTensor)}
@@ -163,10 +159,9 @@ def _archive(file: IO[bytes], size: int) -> tuple[Any, Places]:
         for entry in entries:
             if entry.filename == f"{folder}byteorder" and archive.read(entry) != b"little":
                 raise ValueError("its numbers are big-endian")
-        places = {}
-        for entry in entries:
-            if entry.filename.startswith(f"{folder}data/"):
-                places[entry.filename.removeprefix(f"{folder}data/")] = _place(file, entry, size)
+        data = f"{folder}data/"
+        stored = [entry for entry in entries if entry.filename.startswith(data)]
+        places = {e.filename.removeprefix(data): _place(file, e, size) for e in stored}
         with archive.open(pickled) as stream:
             return _value(stream, size), places
 
@@ -275,12 +270,8 @@ class _Machine:
                 push({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}[opcode])
             case "MARK":
                 self.marks.append(len(self.stack))
-            case "EMPTY_TUPLE":
-                push(())
-            case "EMPTY_LIST":
-                push([])
-            case "EMPTY_DICT":
-                push({})
+            case "EMPTY_TUPLE" | "EMPTY_LIST" | "EMPTY_DICT":
+                push({"TUPLE": tuple, "LIST": list, "DICT": dict}[opcode[6:]]())
             case "TUPLE":
                 push(tuple(self.pop_marked()))
             case "TUPLE1" | "TUPLE2" | "TUPLE3":

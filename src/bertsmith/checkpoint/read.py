@@ -1,7 +1,5 @@
 """A Hugging Face directory → a model, with a report of every tensor."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -70,8 +68,7 @@ def read(
     notes = read_notes(directory)
     absent: list[str] = []
     if heads is None:
-        noted = notes.get("heads")
-        known = noted if isinstance(noted, list) else []
+        known = noted if isinstance(noted := notes.get("heads"), list) else []
         entries, absent = stored_heads(family, content, stored, known, fresh)
     else:
         entries = {kind: best_layout(family, kind, content, stored) for kind in heads} | fresh
@@ -112,11 +109,8 @@ def read(
 
 def dropout_keys(family: Family) -> tuple[str, ...]:
     """Keys of config.json that set dropout of the encoder, and nothing else."""
-    return tuple(
-        key
-        for key, fields in family.keys.items()
-        if all(field.endswith("_dropout") for field in fields.split())
-    )
+    keys = {key: fields.split() for key, fields in family.keys.items()}
+    return tuple(k for k, fields in keys.items() if all(f.endswith("_dropout") for f in fields))
 
 
 def check_family(name: object) -> None:
@@ -166,18 +160,15 @@ def _match(
             places[ours] = [stored[name] for name in theirs]
             for raw, part in zip(places[ours], names.part(ours, parameter), strict=True):
                 if files.shapes[raw] != part.shape:
-                    raise BertsmithError(
-                        f"{files.where[raw]}: {raw} has shape {list(files.shapes[raw])}, "
-                        f"but config.json asks for {list(part.shape)}"
-                    )
+                    asked = f"config.json asks for {list(part.shape)}"
+                    shape = f"{raw} has shape {list(files.shapes[raw])}"
+                    raise BertsmithError(f"{files.where[raw]}: {shape}, but {asked}")
     if missing:
         used = {raw for parts in places.values() for raw in parts}
         others = sorted(files.where.keys() - used)
         instead = f"; stored instead: {shorten(others)}" if others and len(missing) > 1 else ""
-        raise BertsmithError(
-            f"{directory}: {len(missing)} tensors the model needs are missing:"
-            f" {shorten(missing)}{instead}"
-        )
+        fault = f"{len(missing)} tensors the model needs are missing"
+        raise BertsmithError(f"{directory}: {fault}: {shorten(missing)}{instead}")
     return places, new_tensors
 
 
@@ -190,10 +181,8 @@ def _demand_finite(model: Model, places: Mapping[str, list[str]], directory: Pat
         for name in places[ours]
     ]
     if broken:
-        raise BertsmithError(
-            f"{directory}: {len(broken)} tensors hold NaN or infinite values, so that every result"
-            f" would be NaN: {shorten(broken)}"
-        )
+        fault = "hold NaN or infinite values, so that every result would be NaN"
+        raise BertsmithError(f"{directory}: {len(broken)} tensors {fault}: {shorten(broken)}")
 
 
 def _repeats(name: str, heads: Iterable[HeadEntry]) -> bool:

@@ -1,7 +1,5 @@
 """The files of sentence-transformers: pooling, Dense modules, normalisation and prompts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -130,20 +128,13 @@ def read_sentence(directory: Path) -> tuple[Path, Sentence] | None:
 def write_sentence(
     directory: Path, sentence: Sentence, width: int, *, static: bool = False
 ) -> None:
-    """The files that make a model directory one of sentence-transformers.
-
-    Those of static vectors name the module that looks tokens up and takes their mean.
-    """
+    """Write the files of sentence-transformers; static vectors have a module of their own."""
     kinds = ["StaticEmbedding"] if static else ["Transformer", "Pooling"]
     kinds += ["Dense"] * len(sentence.dense) + ["Normalize"] * sentence.normalise
+    paths = (f"{number}_{kind}" if number else "" for number, kind in enumerate(kinds))
     modules = [
-        {
-            "idx": number,
-            "name": str(number),
-            "path": f"{number}_{kind}" if number else "",
-            "type": PACKAGE + kind,
-        }
-        for number, kind in enumerate(kinds)
+        {"idx": number, "name": str(number), "path": path, "type": PACKAGE + kind}
+        for number, (kind, path) in enumerate(zip(kinds, paths, strict=True))
     ]
     write_json(directory / "config_sentence_transformers.json", dict(sentence.more))
     write_json(directory / "modules.json", modules)

@@ -1,7 +1,5 @@
 """A model → a Hugging Face directory that `transformers` opens with the same outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,10 +26,7 @@ STORED = "quantization_config"  # how weights were stored, not how they are now
 
 
 def write(checkpoint: Checkpoint, directory: str | Path, dtype: torch.dtype | None = None) -> None:
-    """Write config.json, model.safetensors and bertsmith.json, each of them atomically.
-
-    Without `dtype`, weights that are int8 stay so.
-    """
+    """Write config.json, model.safetensors and bertsmith.json; without `dtype`, int8 stays int8."""
     directory = Path(directory)
     int8 = int8_weights(checkpoint.model) if dtype is None else {}
     tensors = stored_tensors(checkpoint, dtype, int8)
@@ -40,12 +35,8 @@ def write(checkpoint: Checkpoint, directory: str | Path, dtype: torch.dtype | No
     settings["dtype"] = stored.pop() if len(stored) == 1 else "float32"
     if int8:
         settings[STORED] = quantization(checkpoint, int8)
-    ours = {
-        **checkpoint.notes,
-        "version": __version__,
-        "family": checkpoint.family.name,
-        "heads": sorted(checkpoint.entries),
-    }
+    ours = {**checkpoint.notes, "version": __version__, "family": checkpoint.family.name}
+    ours["heads"] = sorted(checkpoint.entries)
 
     def fill(part: Path) -> None:
         save_file(tensors, part / "model.safetensors", metadata={"format": "pt"})

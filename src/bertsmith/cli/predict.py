@@ -97,7 +97,7 @@ def predict(
 
 def is_source(word: str) -> bool:
     """Is this the name of a file (or of one that is not there), and not a text?"""
-    from bertsmith.data.streams import suffix_of
+    from bertsmith.files import suffix_of
     from bertsmith.tasks.read import known_formats
 
     try:

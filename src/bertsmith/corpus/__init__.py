@@ -12,5 +12,4 @@ from bertsmith.corpus.manifest import Manifest, SplitSize, is_finished
 from bertsmith.corpus.prepare import PreparedCorpus, add, prepare
 
 __all__ = ["Corpus", "Manifest", "Mixture", "PreparedCorpus", "SplitSize", "add", "check"]
-__all__ += ["is_finished"]
-__all__ += ["prepare", "text_lines"]
+__all__ += ["is_finished", "prepare", "text_lines"]

@@ -1,15 +1,14 @@
 """Corpus: a folder of token shards, opened for reading; Mixture: several that are read together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
+from dataclasses import astuple
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from bertsmith.corpus.encode import Ints
+from bertsmith.corpus.encode import Ints, ranges
 from bertsmith.corpus.manifest import REMEDY, FileChecks, Manifest
 from bertsmith.corpus.shards import HEADER, INDEXES, header, shard_name
 from bertsmith.errors import BertsmithError
@@ -27,13 +26,8 @@ class Corpus:
     """
 
     def __init__(self, directory: Path, split: str, manifest: Manifest) -> None:
-        self.directory = directory
-        self.split = split
-        self.manifest = manifest
-        counts = manifest.splits[split]
-        self.tokens = counts.tokens
-        self.sentences = counts.sentences
-        self.documents = counts.documents
+        self.directory, self.split, self.manifest = directory, split, manifest
+        self.tokens, self.sentences, self.documents, shards = astuple(manifest.splits[split])
         self.shard_tokens = int(manifest.settings["shard_tokens"])
         self.sums, self.files = FileChecks(directory, manifest), manifest.current()
         lengths = {"sentence_starts": self.sentences + 1}
@@ -44,14 +38,11 @@ class Corpus:
         rows = (self.sentence_starts, self.document_sentences, self.document_starts)
         if any(row[0] or row[-1] != last for row, last in zip(rows, lasts, strict=True)):
             raise BertsmithError(f"{directory / split} is damaged: its documents end elsewhere")
-        self._shards: list[Ints | None] = [None] * counts.shards
+        self._shards: list[Ints | None] = [None] * shards
 
     @classmethod
-    def open(cls, directory: str | Path, split: str = "train", *, check: bool = False) -> Corpus:
-        """Open a split; all file sizes are verified, and with `check` all SHA-256 sums too.
-
-        Otherwise the sum of each file is compared when it is first used: see `FileChecks`.
-        """
+    def open(cls, directory: str | Path, split: str = "train", *, check: bool = False) -> Self:
+        """Open a split; file sizes are verified, with `check` sums too (else see `FileChecks`)."""
         directory = Path(directory)
         manifest = Manifest.read(directory)
         if split not in manifest.splits:
@@ -82,7 +73,7 @@ class Corpus:
         return Tokenizer.load(self.directory / "tokenizer")
 
     @property
-    def parts(self) -> tuple[tuple[Corpus, float], ...]:
+    def parts(self) -> tuple[tuple[Self, float], ...]:
         """Corpora with their shares: this one alone."""
         return ((self, 1.0),)
 
@@ -93,10 +84,8 @@ class Corpus:
     def gather(self, starts: Ints, lengths: Ints) -> Ints:
         """Return the tokens of many slices [start, start + length), concatenated, as int64."""
         starts, lengths = np.asarray(starts, np.int64), np.asarray(lengths, np.int64)
-        ends = lengths.cumsum()
-        total = int(ends[-1]) if len(ends) else 0
-        places = np.repeat(starts - (ends - lengths), lengths) + np.arange(total)
-        if not total:
+        places = ranges(starts, lengths)
+        if not len(places):
             return places
         if int(starts.min()) < 0 or int((starts + lengths).max()) > self.tokens:
             raise IndexError(f"a slice goes beyond the {self.tokens:,} tokens")
@@ -125,10 +114,9 @@ class Corpus:
 
     def _in_vocabulary(self, ids: Ints) -> Ints:
         if (largest := int(ids.max())) >= self.tokenizer.size:
-            raise BertsmithError(
-                f"{self.directory / self.split} is damaged: it has the token {largest:,}, and its"
-                f" tokenizer {self.tokenizer.size:,} tokens; {REMEDY}"
-            )
+            vocabulary = f"its tokenizer {self.tokenizer.size:,} tokens"
+            fault = f"it has the token {largest:,}, and {vocabulary}"
+            raise BertsmithError(f"{self.directory / self.split} is damaged: {fault}; {REMEDY}")
         return ids
 
     def shard(self, number: int) -> Ints:
@@ -182,7 +170,5 @@ class Mixture:
 def demand_same_vocabulary(first: Corpus | Mixture, other: Corpus) -> None:
     """Refuse a corpus that was prepared with another tokenizer."""
     if other.tokenizer.vocabulary() != first.tokenizer.vocabulary():
-        raise BertsmithError(
-            f"{other.directory}: its vocabulary is not that of {first.directory}; prepare both"
-            " with the same tokenizer"
-        )
+        fault = f"its vocabulary is not that of {first.directory}"
+        raise BertsmithError(f"{other.directory}: {fault}; prepare both with the same tokenizer")

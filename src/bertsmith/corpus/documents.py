@@ -1,19 +1,17 @@
 """The documents of a piece of work: raw bytes → lines of text."""
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bertsmith.corpus.files import find_files
 from bertsmith.corpus.pieces import PiecePart, cut
 from bertsmith.errors import BertsmithError
-from bertsmith.files import not_utf8
+from bertsmith.files import not_utf8, whole_characters
 from bertsmith.ledger import Ledger
 
 Document = list[str]  # its non-blank lines, stripped
 PIECE = 4 << 20  # bytes that are read at once
-HALVES = re.compile("[\ud800-\udfff]")
 MARK = b"\xef\xbb\xbf"  # byte order mark
 
 
@@ -102,7 +100,6 @@ def _rows(part: PiecePart) -> Iterator[str | None]:
 
 def _spelled(text: str, ledger: Ledger) -> str:
     """Replace lone surrogates, which JSON can escape but UTF-8 text cannot contain."""
-    if text.isascii() or not HALVES.search(text):
-        return text
-    ledger.note("documents with halves of surrogate pairs, replaced")
-    return HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
+    whole = whole_characters(text)
+    ledger.note("documents with halves of surrogate pairs, replaced", whole != text)
+    return whole

@@ -21,9 +21,6 @@ AT_ONCE = 2_000_000  # keys that are sorted together
 SOME = 1 << 16  # signatures in memory at a time
 
 
-# ------------------------------------------------------------------ signatures, in the workers
-
-
 def signatures(tokens: Ints, sentence_lengths: Ints, counts: Ints, *, near: bool) -> Ints:
     """Return the MinHash signature of each document (D, 128) uint32; (D, 0) if not requested."""
     if not near or not len(counts):
@@ -40,16 +37,12 @@ def signatures(tokens: Ints, sentence_lengths: Ints, counts: Ints, *, near: bool
             hashes, np.append(firsts, len(hashes)), PERMUTATIONS, SEED
         )
         # A document that continues in the next chunk has the minima of both.
-        minima = np.array(matrix.to_rows(), np.uint32)
-        rows[present] = np.minimum(rows[present], minima)
+        rows[present] = np.minimum(rows[present], np.array(matrix.to_rows(), np.uint32))
     return rows
 
 
 def _shingles(tokens: Ints, bounds: Ints, start: int, end: int) -> tuple[Ints, Ints]:
-    """Return a hash of every 5-gram that begins in a chunk, and its document.
-
-    A document of fewer tokens has one hash.
-    """
+    """Hashes of 5-grams that begin in a chunk (one for a short document), and their documents."""
     places = np.arange(start, end)
     owners = np.searchsorted(bounds, places, side="right") - 1
     room = bounds[owners + 1] - places
@@ -71,8 +64,6 @@ def mixed(values: Ints) -> Ints:
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
-
-# ------------------------------------------------------------------ marks, over all documents
 
 Release = Callable[[], None]  # releases the memory of mapped files
 
@@ -98,9 +89,8 @@ def mark_near(
     bands, rows = bands_for(similarity)
     for band in range(bands):
         for first in range(0, len(signed), SOME):
-            keys[first : first + SOME] = _band_keys(
-                signed[first : first + SOME, band * rows : (band + 1) * rows]
-            )
+            values = signed[first : first + SOME, band * rows : (band + 1) * rows]
+            keys[first : first + SOME] = _band_keys(values)
             release()
         for members in _alike(keys):
             _mark_similar(members, keys[members], signed, similarity, repeated, release)
@@ -155,8 +145,6 @@ def _alike(keys: Ints) -> Iterator[Ints]:
     """Yield groups of document numbers; documents with equal keys are in the same group."""
     groups = -(-len(keys) // AT_ONCE)
     for group in range(groups):
-        numbers = [
-            start + np.flatnonzero(keys[start : start + AT_ONCE] % np.uint64(groups) == group)
-            for start in range(0, len(keys), AT_ONCE)
-        ]
-        yield np.concatenate(numbers)
+        starts = range(0, len(keys), AT_ONCE)
+        parts = ((start, keys[start : start + AT_ONCE] % np.uint64(groups)) for start in starts)
+        yield np.concatenate([start + np.flatnonzero(part == group) for start, part in parts])

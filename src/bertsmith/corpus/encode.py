@@ -10,8 +10,6 @@ copy. Where that is not certain (as with other white space next to a space), the
 tokenized.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from itertools import chain, compress
@@ -30,6 +28,12 @@ Encode = Callable[[list[str]], tuple[Ints, Ints]]
 KEPT = 400_000  # cached words; frequent words are usually seen first
 TOGETHER = 100  # new words in one text
 MARK = "\n"
+
+
+def ranges(starts: Ints, lengths: Ints) -> Ints:
+    """Return all numbers of many ranges [start, start + length), concatenated."""
+    places = np.repeat(starts - (lengths.cumsum() - lengths), lengths)
+    return places + np.arange(len(places))
 
 
 class LineEncoder:
@@ -72,17 +76,6 @@ class LineEncoder:
         return all(map(self.border.match, sentences[1:]))
 
 
-def _by_word(definition: Definition, plain: Plain, kept: int) -> Encode:
-    """Return an encoder of texts that encodes each word once, if they can be split into words."""
-    spaces, punctuation = at_spaces(definition), at_punctuation(definition)
-    if spaces is None:
-        return plain
-    new: Encode = Marked(plain)
-    if punctuation is not None:
-        new = Divided(punctuation, Words(new, kept // 2), new)
-    return Divided(spaces, Words(new, kept), plain)
-
-
 class Plain:
     """Encodes every text with the tokenizer."""
 
@@ -114,10 +107,7 @@ def _lengths(encoded: Encoding, sentences: list[str]) -> Ints:
 
 
 class Marked:
-    """Encodes many words as one text, separated by a mark: twice as fast as one by one.
-
-    The mark is the end of a line, made a token: no line holds it.
-    """
+    """Encodes words as one text, with a mark that no line holds between them: twice as fast."""
 
     def __init__(self, plain: Plain) -> None:
         self.plain = plain
@@ -137,9 +127,7 @@ class Words:
     """Caches the ids of words, so that each word is encoded once."""
 
     def __init__(self, new: Encode, kept: int) -> None:
-        self.new = new
-        self.kept = kept
-        self.numbers = _Numbers()
+        self.new, self.kept, self.numbers = new, kept, _Numbers()
         self.pool = np.zeros(0, np.uint32)  # the ids of all words, end to end
         self.ends = np.zeros(1, np.int64)  # where each word's ids end in the pool, from 0
 
@@ -152,10 +140,7 @@ class Words:
             self.ends = np.concatenate([self.ends, self.ends[-1] + lengths.cumsum()])
         starts = self.ends[numbers]
         lengths = self.ends[numbers + 1] - starts
-        ends = lengths.cumsum()
-        places = np.repeat(starts - (ends - lengths), lengths)
-        places += np.arange(len(places))
-        ids = self.pool[places]
+        ids = self.pool[ranges(starts, lengths)]
         self._forget()
         return ids, lengths
 
@@ -186,9 +171,7 @@ class Divided:
     """Encodes texts in parts; texts that cannot be split are encoded as a whole."""
 
     def __init__(self, cut: Cut, parts: Encode, whole: Encode) -> None:
-        self.cut = cut
-        self.parts = parts
-        self.whole = whole
+        self.cut, self.parts, self.whole = cut, parts, whole
 
     def __call__(self, texts: list[str]) -> tuple[Ints, Ints]:
         """Encode texts."""
@@ -203,3 +186,14 @@ class Divided:
             ids = np.insert(ids, np.repeat(ends[undivided], own), more)
             lengths[undivided] = own
         return ids, lengths
+
+
+def _by_word(definition: Definition, plain: Plain, kept: int) -> Encode:
+    """Return an encoder of texts that encodes each word once, if they can be split into words."""
+    spaces, punctuation = at_spaces(definition), at_punctuation(definition)
+    if spaces is None:
+        return plain
+    new: Encode = Marked(plain)
+    if punctuation is not None:
+        new = Divided(punctuation, Words(new, kept // 2), new)
+    return Divided(spaces, Words(new, kept), plain)

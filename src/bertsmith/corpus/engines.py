@@ -83,11 +83,9 @@ def on_ray(pieces: Iterator[Any], job: WorkerJob, workers: int | None) -> Done:
         needs = job.needs(free)
         shares = [free.get(name[4:-1].upper(), 1) / each for name, each in needs.items()]
         count = workers or max(1, int(min(shares)))
-        kind = ray.remote(
-            scheduling_strategy="SPREAD", max_restarts=3, max_task_retries=3, **needs
-        )(_Actor)
-        actors = [kind.remote(job) for _ in range(count)]
-        yield from _feed(ray, pieces, actors)
+        how = {"scheduling_strategy": "SPREAD", "max_restarts": 3, "max_task_retries": 3, **needs}
+        kind = ray.remote(**how)(_Actor)
+        yield from _feed(ray, pieces, [kind.remote(job) for _ in range(count)])
     finally:
         if started:
             ray.shutdown()
@@ -123,16 +121,15 @@ def _feed(ray: Any, pieces: Iterator[Any], actors: list[Any]) -> Done:
         seconds = None if pending else PATIENCE
         done, _ = ray.wait([*starting, *pending], num_returns=1, timeout=seconds)
         if not done:
+            fault = f"the Ray cluster had no free CPU for {PATIENCE} seconds"
             raise BertsmithError(
-                f"the Ray cluster had no free CPU for {PATIENCE} seconds; finished work is kept:"
-                " run the same command again later"
+                f"{fault}; finished work is kept: run the same command again later"
             )
         try:
             outcome = ray.get(done[0])
         except ray.exceptions.RayActorError as error:
-            raise BertsmithError(
-                "a Ray worker was lost; run the same command again to continue"
-            ) from error
+            advice = "run the same command again to continue"
+            raise BertsmithError(f"a Ray worker was lost; {advice}") from error
         if done[0] in starting:
             free.extend([starting.pop(done[0])] * 2)
             return

@@ -7,17 +7,11 @@ from pathlib import Path
 from typing import Literal
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import PACKED, inner, reading
+from bertsmith.files import PACKED, reading, suffix_of
 
 Kind = Literal["text", "whole", "records", "table"]  # whole: a file of text is one document
-KINDS: dict[str, Kind] = {
-    ".txt": "text",
-    ".md": "text",
-    ".rst": "text",
-    ".jsonl": "records",
-    ".ndjson": "records",
-    ".parquet": "table",
-}
+KINDS: dict[str, Kind] = {".txt": "text", ".md": "text", ".rst": "text"}
+KINDS |= {".jsonl": "records", ".ndjson": "records", ".parquet": "table"}
 # Files that people name by mistake: as plain text they would be read with all their marks.
 OTHERS = (".csv", ".tsv", ".json", ".xlsx", ".xls", ".pdf", ".docx", ".doc", ".html", ".htm")
 
@@ -33,10 +27,7 @@ class InputFile:
 
 
 def find_files(paths: Iterable[str | Path], pipes: bool = False) -> tuple[list[InputFile], int]:
-    """Return the files, with those in folders in order of name; and the number skipped.
-
-    With `pipes`, named pipes are accepted; they can be read only once.
-    """
+    """The files, those in folders by name, and the number skipped; `pipes` can be read once."""
     inputs: list[InputFile] = []
     left = 0
     if isinstance(paths, str | Path):
@@ -47,7 +38,7 @@ def find_files(paths: Iterable[str | Path], pipes: bool = False) -> tuple[list[I
             inputs += inside
             left += others
             continue
-        suffix = inner(path).suffix.lower()
+        suffix = suffix_of(path)
         if suffix in OTHERS:
             raise BertsmithError(
                 f"{path}: {suffix} files are not read here; save their texts as .txt (a blank"
@@ -62,13 +53,11 @@ def find_files(paths: Iterable[str | Path], pipes: bool = False) -> tuple[list[I
 def _folder(folder: Path) -> tuple[list[InputFile], int]:
     paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
     visible = [path for path in paths if "/." not in f"/{path.relative_to(folder).as_posix()}"]
-    kinds = [(path, KINDS.get(inner(path).suffix.lower())) for path in visible]
+    kinds = [(path, KINDS.get(suffix_of(path))) for path in visible]
     inputs = [_input(path, kind) for path, kind in kinds if kind is not None]
     if not inputs:
-        raise BertsmithError(
-            f"{folder}: contains no file that ends in {', '.join(KINDS)} (or in these and"
-            f" {', '.join(PACKED)})"
-        )
+        endings = f"{', '.join(KINDS)} (or in these and {', '.join(PACKED)})"
+        raise BertsmithError(f"{folder}: contains no file that ends in {endings}")
     return inputs, len(visible) - len(inputs)
 
 

@@ -1,13 +1,11 @@
 """The manifest of a corpus, with a SHA-256 sum of every file, and checks of files against it."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from queue import Queue
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, Self
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause, digest, read_whole, reading, write_json
@@ -64,13 +62,11 @@ class Manifest:
         return content
 
     def current(self) -> dict[str, str]:
-        """The files by their names without endings: additions replace train/tokens-00003.npy by
-        train/tokens-00003.1.npy.
-        """
+        """The files by their names without endings; an addition has tokens-00003.1.npy for .npy."""
         return {name.partition(".")[0]: name for name in self.files}
 
     @classmethod
-    def read(cls, directory: Path) -> Manifest:
+    def read(cls, directory: Path) -> Self:
         """Read a manifest."""
         path = directory / NAME
         with reading(path):  # such as a name that is too long
@@ -126,13 +122,9 @@ def damage_of(path: Path, stored: FileSum, *, sums: bool) -> str | None:
 
 def measure(directory: Path, paths: list[Path]) -> dict[str, FileSum]:
     """The sizes and sums of files, by their path in the folder."""
-    return {
-        path.relative_to(directory).as_posix(): FileSum(path.stat().st_size, digest(path))
-        for path in paths
-    }
-
-
-# ------------------------------------------------------------------ checks of open files
+    sums = (FileSum(path.stat().st_size, digest(path)) for path in paths)
+    names = (path.relative_to(directory).as_posix() for path in paths)
+    return dict(zip(names, sums, strict=True))
 
 
 AT_ONCE = 256 << 20  # bytes of files that are checked before they are used
@@ -190,5 +182,4 @@ class FileChecks:
             self.queue.task_done()
 
     def _check(self, name: str) -> None:
-        fault = damage_of(self.directory / name, self.files[name], sums=True)
-        self.fault = self.fault or fault
+        self.fault = self.fault or damage_of(self.directory / name, self.files[name], sums=True)

@@ -54,8 +54,7 @@ def merge(work: Path, out: Path, pieces: int, how: Merging, step: Step) -> dict[
         for name in SPLITS:
             if not how.suffix:
                 shutil.rmtree(out / name, ignore_errors=True)
-            dtype = np.dtype(how.dtype)
-            writer = SplitWriter(out / name, dtype, settings.shard_tokens, how.suffix)
+            writer = SplitWriter(out / name, np.dtype(how.dtype), settings.shard_tokens, how.suffix)
             writers.append(stack.enter_context(writer))
             for corpus in how.there:
                 if corpus.split == name:
@@ -81,10 +80,8 @@ def merge(work: Path, out: Path, pieces: int, how: Merging, step: Step) -> dict[
         files = how.benchmarks.file_of(np.unique(np.concatenate(matched)))
         for number, name in enumerate(how.benchmarks.files):
             ledger.note(f"texts of {name} that documents contain", int((files == number).sum()))
-    return {
-        name: SplitSize(w.tokens, w.sentences, w.documents, w.before + len(w.shards))
-        for name, w in zip(SPLITS, writers, strict=True)
-    }
+    rows = ((w.tokens, w.sentences, w.documents, w.before + len(w.shards)) for w in writers)
+    return {name: SplitSize(*row) for name, row in zip(SPLITS, rows, strict=True)}
 
 
 def _continue(writer: SplitWriter, corpus: Corpus) -> None:
@@ -106,9 +103,8 @@ def _stored(corpus: Corpus, near: bool) -> Iterator[Outcome]:
         lengths = np.diff(corpus.sentence_starts[first : last + 1])
         counts = np.diff(corpus.document_sentences[document : end + 1])
         tokens = tokens.astype(corpus.manifest.dtype)
-        yield Outcome(
-            tokens, lengths, counts, lengths, signatures(tokens, lengths, counts, near=near), {}
-        )
+        signed = signatures(tokens, lengths, counts, near=near)
+        yield Outcome(tokens, lengths, counts, lengths, signed, {})
         document = end
 
 
@@ -131,12 +127,8 @@ def _chosen(outcome: Outcome, chosen: Ints) -> tuple[Ints, Ints, Ints]:
     if chosen.all():
         return outcome.tokens, outcome.sentence_lengths, outcome.document_sentences
     sentences = np.repeat(chosen, outcome.document_sentences)
-    tokens = np.repeat(sentences, outcome.sentence_lengths)
-    return (
-        outcome.tokens[tokens],
-        outcome.sentence_lengths[sentences],
-        outcome.document_sentences[chosen],
-    )
+    tokens = outcome.tokens[np.repeat(sentences, outcome.sentence_lengths)]
+    return tokens, outcome.sentence_lengths[sentences], outcome.document_sentences[chosen]
 
 
 def _outcomes(work: Path, pieces: int) -> Iterator[Outcome]:
@@ -146,9 +138,8 @@ def _outcomes(work: Path, pieces: int) -> Iterator[Outcome]:
             yield Outcome.from_bytes(path)
         except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
             path.unlink()
-            raise BertsmithError(
-                f"{path} was damaged and removed; run the same command again"
-            ) from error
+            advice = "run the same command again"
+            raise BertsmithError(f"{path} was damaged and removed; {advice}") from error
 
 
 def _repeated(work: Path, pieces: int, how: Merging) -> Ints | None:

@@ -1,7 +1,5 @@
 """Decontamination: find documents that share a word n-gram with benchmark files."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io
@@ -12,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -48,7 +46,7 @@ class Benchmarks:
     files: tuple[str, ...]
 
     @classmethod
-    def read(cls, paths: Sequence[str], size: int, ledger: Ledger) -> Benchmarks:
+    def read(cls, paths: Sequence[str], size: int, ledger: Ledger) -> Self:
         """Read the texts of files: lines of text, cells of tables, strings in JSON."""
         ngrams: list[tuple[Ints, Ints, Ints]] = []
         starts, sizes, numbers, count = [0], {size}, WordNumbers(), 0
@@ -57,19 +55,16 @@ class Benchmarks:
             for text in _strings(records(Path(path))):
                 words = numbers.of(text)
                 if len(words) < min(SHORTEST, size):
-                    ledger.note(
-                        f"texts of {Path(path).name} too short to look for", bool(len(words))
-                    )
+                    short = f"texts of {Path(path).name} too short to look for"
+                    ledger.note(short, bool(len(words)))
                     continue
                 sizes.add(length := min(size, len(words)))
                 keys, checks = _ngram_hashes(words, length)
                 ngrams.append((keys, checks, np.full(len(keys), number, np.uint32)))
                 number, count = number + 1, count + len(keys)
                 if count > MOST:
-                    raise BertsmithError(
-                        f"{path}: the files to look for have more than {MOST:,} n-grams of"
-                        f" {size} words; name fewer"
-                    )
+                    many = f"more than {MOST:,} n-grams of {size} words"
+                    raise BertsmithError(f"{path}: the files to look for have {many}; name fewer")
             starts.append(number)
         if not ngrams:
             raise BertsmithError(f"{paths[0]}: no text of {min(SHORTEST, size)} words to look for")
@@ -88,7 +83,7 @@ class Benchmarks:
         return names + "\n" + base64.b85encode(stream.getvalue()).decode()
 
     @classmethod
-    def unpacked(cls, text: str) -> Benchmarks:
+    def unpacked(cls, text: str) -> Self:
         """Read what `packed` returned."""
         names, _, content = text.partition("\n")
         size, files = json.loads(names)
@@ -111,10 +106,7 @@ class Benchmarks:
         return table
 
     def found(self, words: Ints, ends: Ints) -> tuple[Ints, Ints]:
-        """Return pairs of a document (by number) and a text that it shares an n-gram with.
-
-        `words` are those of all documents, concatenated; `ends` says where each document ends.
-        """
+        """Pairs of a document and a text with a common n-gram; `ends` says where documents end."""
         pairs = [np.zeros((2, 0), np.int64)]
         low = np.uint64(len(self._low_bits) - 1)
         for size in self.sizes.tolist():
@@ -123,9 +115,8 @@ class Benchmarks:
             owners = np.searchsorted(ends, starts, "right")
             inside = starts + size <= ends[owners]
             starts, owners = starts[inside], owners[inside]
-            begin, end = (
-                np.searchsorted(self.keys, keys[starts], side) for side in ("left", "right")
-            )
+            own = keys[starts]
+            begin, end = (np.searchsorted(self.keys, own, side) for side in ("left", "right"))
             counts = end - begin
             entries = np.arange(counts.sum()) + np.repeat(begin - counts.cumsum() + counts, counts)
             same = self.checks[entries] == np.repeat(checks[starts], counts)
@@ -156,8 +147,7 @@ class Overlap:
         if len(self.benchmarks.sizes) > 1:
             shared += " (or a whole text of fewer)"
         for _, number in np.unique(np.stack([owners, files]), axis=1).T.tolist():
-            name = self.benchmarks.files[number]
-            ledger.note(f"documents with {shared} of {name}, {fate}")
+            ledger.note(f"documents with {shared} of {self.benchmarks.files[number]}, {fate}")
         self.texts.append(np.unique(texts).astype(np.uint32))
         removed = set(owners.tolist()) if self.removes else set()
         yield from (document for n, document in enumerate(documents) if n not in removed)
@@ -180,15 +170,11 @@ class WordNumbers(dict[str, int]):
 
 
 def _ngram_hashes(words: Ints, size: int) -> tuple[Ints, Ints]:
-    """Two independent rolling hashes of every n-gram of `size` words.
-
-    Each is a polynomial in the words, which is computed for all n-grams from one cumulative sum.
-    """
+    """Two rolling hashes of every n-gram: polynomials, each computed from one cumulative sum."""
     count = max(0, len(words) - size + 1)
     hashes = []
     for base in BASES:
-        inverse = np.uint64(pow(int(base), -1, 1 << 64))
-        inverse_powers = np.full(len(words) + 1, inverse)
+        inverse_powers = np.full(len(words) + 1, np.uint64(pow(int(base), -1, 1 << 64)))
         inverse_powers[0] = 1
         powers = np.full(len(words) + 1, base)
         powers[0] = 1

@@ -72,8 +72,7 @@ def _parts(file: InputFile, size: int, text_field: str) -> Iterator[tuple[PieceP
             if file.kind == "whole":  # one document, cut only if it is very large
                 chunks = _chunks(stream, LARGEST + 1, lambda _, held, __: (_forced(held), True))
             else:
-                find_end = _document_end if file.kind == "text" else _line_end
-                chunks = _chunks(stream, size, find_end)
+                chunks = _chunks(stream, size, _document_end if file.kind == "text" else _line_end)
             for data, cut_off in chunks:
                 yield PiecePart(file.path, file.kind, line, data, cut_off=cut_off), raw.tell()
                 line += data.count(b"\n")
@@ -170,8 +169,8 @@ def _column(path: str, table: Any, text_field: str) -> None:
 
     schema = table.schema_arrow
     if text_field not in schema.names:
-        message = f"{path}: there is no column {text_field!r}; there are {', '.join(schema.names)}"
-        raise BertsmithError(message)
+        known = ", ".join(schema.names)
+        raise BertsmithError(f"{path}: there is no column {text_field!r}; there are {known}")
     if schema.names.count(text_field) > 1:
         raise BertsmithError(f"{path}: two columns are called {text_field!r}")
     kind = schema.field(text_field).type

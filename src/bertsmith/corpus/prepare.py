@@ -4,8 +4,6 @@ Finished pieces of work are kept in `work/` until the shards are written. After 
 the same call continues from there, with a result that is equal byte for byte.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from collections import Counter
@@ -126,8 +124,7 @@ def add(
         wanted = job.plan() | {"corpus": manifest.fingerprint()}
         begun = (read_table(work.plan, LARGEST) or {}) if work.begun() else {}
         if begun.get("corpus") == wanted["corpus"]:
-            advice = f"add those files first, or remove {work.path}"
-            work.demand_same(wanted, advice, SENTENCES)
+            work.demand_same(wanted, f"add those files first, or remove {work.path}", SENTENCES)
         else:  # leftovers of something that is finished
             work.remove()
             work.begin(wanted)
@@ -152,25 +149,6 @@ def _new_inputs(
                 f" {setting_name('duplicates', 'exact')}"
             )
     return new
-
-
-def _preparation(
-    out: Path,
-    settings: CorpusSettings,
-    files: Iterable[str | Path],
-    tokenizer: Tokenizer,
-    progress: Progress | None,
-) -> Preparation:
-    check_extras(settings)
-    ledger, benchmarks = Ledger(), None
-    inputs, left = find_files(files)
-    ledger.note("files of other kinds, left out", left)
-    if settings.documents == "files":
-        inputs = [replace(f, kind="whole") if f.kind == "text" else f for f in inputs]
-    if settings.decontaminate:
-        benchmarks = Benchmarks.read(settings.decontaminate, settings.overlap, ledger)
-    step = progress or (lambda *_: None)
-    return Preparation(out, settings, inputs, tokenizer, step, ledger, benchmarks)
 
 
 @dataclass(frozen=True)
@@ -210,12 +188,9 @@ class Preparation:
         Manifest(asdict(self.settings), dtype, splits, sums, counts).write(self.out)
 
     def extend(self, running: EngineSettings, manifest: Manifest) -> PreparedCorpus:
-        """Add documents to the corpus. New files get new names, so that it is replaced at once by
-        its new manifest.
-        """
-        there = tuple(
-            Corpus.open(self.out, name) for name in SPLITS if manifest.splits[name].documents
-        )
+        """Add documents in files of new names, so that its manifest alone replaces the corpus."""
+        names = [name for name in SPLITS if manifest.splits[name].documents]
+        there = tuple(Corpus.open(self.out, name) for name in names)
         suffix = f".{len(manifest.additions) + 1}"
         splits = self._merged(running, manifest.dtype, there, suffix)
         new = measure(self.out, sorted(self.out.glob(f"*/*{suffix}.npy")))
@@ -305,7 +280,23 @@ class Preparation:
         }
 
 
-# ------------------------------------------------------------------ the same again, or not
+def _preparation(
+    out: Path,
+    settings: CorpusSettings,
+    files: Iterable[str | Path],
+    tokenizer: Tokenizer,
+    progress: Progress | None,
+) -> Preparation:
+    check_extras(settings)
+    ledger, benchmarks = Ledger(), None
+    inputs, left = find_files(files)
+    ledger.note("files of other kinds, left out", left)
+    if settings.documents == "files":
+        inputs = [replace(f, kind="whole") if f.kind == "text" else f for f in inputs]
+    if settings.decontaminate:
+        benchmarks = Benchmarks.read(settings.decontaminate, settings.overlap, ledger)
+    step = progress or (lambda *_: None)
+    return Preparation(out, settings, inputs, tokenizer, step, ledger, benchmarks)
 
 
 def _begin(work: WorkFolder, plan: dict[str, Any]) -> None:

@@ -10,17 +10,17 @@ from bertsmith.errors import BertsmithError
 from bertsmith.files import (
     cause,
     import_package,
-    inner,
     not_utf8,
     read_lines,
     read_whole,
     reading,
+    suffix_of,
 )
 
 
 def records(path: Path) -> Iterator[Any]:
     """Yield rows of tables as lists (csv, tsv) or dicts (parquet), values of JSON, or lines."""
-    kind = inner(path).suffix.lower()
+    kind = suffix_of(path)
     with reading(path):
         try:
             if kind == ".parquet":
@@ -40,7 +40,6 @@ def records(path: Path) -> Iterator[Any]:
                 yield from csv.reader(_lines(path), delimiter="\t", quoting=csv.QUOTE_NONE)
             else:
                 yield from _lines(path)
-
         except (ValueError, csv.Error, RecursionError) as error:  # also pyarrow's
             raise BertsmithError(f"{path}: cannot be read ({cause(error)})") from error
 

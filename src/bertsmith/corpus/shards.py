@@ -1,11 +1,9 @@
 """Long arrays in .npy files, written in portions and atomically."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -53,9 +51,7 @@ class SplitWriter:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         sweep(folder)
-        self.folder = folder
-        self.dtype = dtype
-        self.shard_tokens = shard_tokens
+        self.folder, self.dtype, self.shard_tokens = folder, dtype, shard_tokens
         self.tokens = self.sentences = self.documents = 0
         self.shards: list[RowWriter] = []
         self.indexes: dict[str, RowWriter] = {}
@@ -109,7 +105,7 @@ class SplitWriter:
         for writer in [*self.shards[-1:], *self.indexes.values()]:
             writer.finish()
 
-    def __enter__(self) -> SplitWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: Any) -> None:

@@ -62,14 +62,11 @@ class Splitter:
 
 
 def _each(split: Split, lines: list[str], ledger: Ledger) -> list[list[str]]:
-    return [
-        [
-            chunk
-            for sentence in _spaces_first(split(line))
-            for chunk in chunks(sentence, LONGEST_SENTENCE, "sentences", ledger)
-        ]
-        for line in lines
-    ]
+    def of(line: str) -> Iterator[str]:
+        for sentence in _spaces_first(split(line)):
+            yield from chunks(sentence, LONGEST_SENTENCE, "sentences", ledger)
+
+    return [list(of(line)) for line in lines]
 
 
 def _spaces_first(parts: Iterable[str]) -> Iterator[str]:
@@ -84,10 +81,7 @@ def _spaces_first(parts: Iterable[str]) -> Iterator[str]:
 
 
 def chunks(text: str, most: int, what: str, ledger: Ledger) -> Iterator[str]:
-    """Yield the text in chunks of at most `most` characters, cut before spaces where there are any.
-
-    The chunks are the text again when joined.
-    """
+    """Yield a text in chunks of at most `most` characters, cut before spaces if there are any."""
     if len(text) <= most:
         yield text
         return

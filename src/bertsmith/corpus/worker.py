@@ -124,10 +124,7 @@ def main() -> None:
     serve(lambda job: TextJob(**{**job, "settings": CorpusSettings(**job["settings"])}), _piece)
 
 
-def serve(
-    read_job: Callable[[dict[str, Any]], WorkerJob],
-    read_piece: Callable[[dict[str, Any], Any], Any],
-) -> None:
+def serve(read_job: Callable[[Any], WorkerJob], read_piece: Callable[[Any, Any], Any]) -> None:
     """Do pieces of work from standard input until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     source = sys.stdin.buffer
@@ -150,8 +147,6 @@ def serve(
 
 
 def _piece(head: dict[str, Any], data: list[bytes]) -> Piece:
-    parts = [
-        PiecePart(**{**part, "data": blob, "lengths": tuple(part["lengths"])})
-        for part, blob in zip(head["parts"], data, strict=True)
-    ]
-    return Piece(head["number"], tuple(parts), 0)
+    pairs = zip(head["parts"], data, strict=True)
+    parts = ({**part, "data": blob, "lengths": tuple(part["lengths"])} for part, blob in pairs)
+    return Piece(head["number"], tuple(PiecePart(**part) for part in parts), 0)

@@ -1,14 +1,12 @@
 """One piece of work: raw bytes → documents, cleaned and filtered → sentences → token ids."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -47,7 +45,7 @@ class Outcome:
         return stream.getvalue()
 
     @classmethod
-    def from_bytes(cls, stream: Any) -> Outcome:
+    def from_bytes(cls, stream: Any) -> Self:
         """Read an outcome from a file or stream; zipfile.BadZipFile if it is damaged."""
         with np.load(stream, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
@@ -192,9 +190,6 @@ class Workshop:
         ledger.note("sentences without a token, left out", int((~full).sum()))
         whose = np.repeat(owners, list(map(len, sentences)))
         return ids.astype(self.dtype), lengths[full].astype(np.uint32), whose[full]
-
-
-# ------------------------------------------------------------------ filters and repairs
 
 
 SAMPLE = 2000  # characters from which the language is detected

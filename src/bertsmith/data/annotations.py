@@ -95,10 +95,8 @@ def label_table(tables: Iterable[Table], split: str | None, ledger: Ledger) -> I
     """
     tables = iter(tables)
     first = next(tables, None)
-    if first is None:
-        return
-    if not first.rows or PLAN not in first.rows[0].cells:
-        yield from chain([first], tables)
+    if first is None or not first.rows or PLAN not in first.rows[0].cells:
+        yield from chain([first] if first else [], tables)
         return
     lines = (row for table in (first, *tables) for row in table.rows)
     annotations = read_events(lines, str(first.path))

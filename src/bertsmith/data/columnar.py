@@ -13,7 +13,7 @@ from bertsmith.data.delimited import ABSENT, Headings, is_header
 from bertsmith.data.streams import Stream, is_regular
 from bertsmith.data.tables import Row, Table, check_names, portions, table_portions
 from bertsmith.errors import BertsmithError
-from bertsmith.files import import_package, one_line
+from bertsmith.files import import_package, one_line, parsing
 from bertsmith.ledger import Ledger
 
 WIDEST = 10_000  # columns of a sheet
@@ -30,9 +30,8 @@ def parquet_tables(stream: Stream, size: int) -> Iterator[Table]:
         batches = file.iter_batches(batch_size=min(size, FEW))
         yield from arrow_tables(path, file.schema_arrow, batches, file.metadata.num_rows, size)
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError, RecursionError) as error:
-        raise BertsmithError(
-            f"{path}: not a parquet file that can be read ({one_line(error)[:120]})"
-        ) from error
+        why = one_line(error)[:120]
+        raise BertsmithError(f"{path}: not a parquet file that can be read ({why})") from error
 
 
 def _source(stream: Stream) -> Path | io.BytesIO:
@@ -88,10 +87,8 @@ def frame_tables(path: Path, frame: Any, size: int) -> Iterator[Table]:
     check_names(path, names)
     for start in range(0, max(1, len(frame)), size):
         values = frame.iloc[start : start + size].astype(object).to_numpy().tolist()
-        rows = [
-            Row(start + number, dict(zip(names, map(_plain, cells), strict=True)))
-            for number, cells in enumerate(values, 1)
-        ]
+        numbered = enumerate((map(_plain, cells) for cells in values), start + 1)
+        rows = [Row(number, dict(zip(names, cells, strict=True))) for number, cells in numbered]
         share = min(1.0, (start + size) / max(1, len(frame)))
         yield Table(path, names, rows, unit="row", share=share)
 
@@ -105,26 +102,18 @@ def _plain(value: Any) -> Any:
     return None if value != value or type(value).__name__ == "NAType" else value
 
 
-def sheet_tables(
-    stream: Stream, ledger: Ledger, headings: Headings, header: bool | None, size: int
-) -> Iterator[Table]:
+def sheet_tables(stream: Stream, ledger: Ledger, headings: Headings, size: int) -> Iterator[Table]:
     """The portions of the first sheet of an Excel workbook."""
     path = stream.path
     openpyxl = import_package("openpyxl", f"{path}: reading xlsx needs openpyxl")
-    try:
+    with parsing(path, "an Excel workbook", 120):
         book = openpyxl.load_workbook(_source(stream), read_only=True, data_only=True)
         first, *others = book.worksheets
         for sheet in others:
             ledger.note(f"sheets that are not read: {sheet.title}")
-        table, rows = _sheet_table(path, _sheet_rows(first, ledger), headings, header)
+        table, rows = _sheet_table(path, _sheet_rows(first, ledger), headings)
         for portion in portions(rows, size):
             yield replace(table, rows=portion)
-    except BertsmithError:
-        raise
-    except Exception as error:  # openpyxl raises whatever zip and XML parsers do
-        raise BertsmithError(
-            f"{path}: not an Excel workbook that can be read ({one_line(error)[:120]})"
-        ) from error
 
 
 def _sheet_rows(sheet: Any, ledger: Ledger) -> Iterator[tuple[int, list[Any]]]:
@@ -148,12 +137,12 @@ def _sheet_cell(value: Any, ledger: Ledger) -> Any:
 
 
 def _sheet_table(
-    path: Path, rows: Iterator[tuple[int, list[Any]]], headings: Headings, header: bool | None
+    path: Path, rows: Iterator[tuple[int, list[Any]]], headings: Headings
 ) -> tuple[Table, Iterator[Row]]:
     head = list(islice(rows, 200))
     if not head:
         raise BertsmithError(f"{path} is empty")
-    width = max(len(cells) for _, cells in head)
+    width, header = max(len(cells) for _, cells in head), headings.header
     if header is None:
         texts = [["" if cell is None else str(cell) for cell in cells] for _, cells in head]
         header = is_header(texts[0], texts[1:], headings)

@@ -1,7 +1,5 @@
 """Roles of columns: found by the names that a person gave, and by known names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -40,10 +38,8 @@ class Finder:
             return self.note(role, column)
         near = get_close_matches(name[:100], self.table.names[:1000], 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise BertsmithError(
-            f"{self.table.path}: no column {name[:60]!r} for the {role}; "
-            f"it has {shown(self.table.names)}{hint}"
-        )
+        fault = f"{self.table.path}: no column {name[:60]!r} for the {role}"
+        raise BertsmithError(f"{fault}; it has {shown(self.table.names)}{hint}")
 
     def known(self, role: str) -> str | None:
         """The column that was named, or the first known one, or None."""
@@ -64,17 +60,15 @@ class Finder:
                 count = len(self.table.names)
                 what = f"the first line is no header that is known, so they are 1 to {count}"
             option = setting_name("columns", {role: "NAME"}, f"--column {role}=NAME")
-            raise BertsmithError(
-                f"{self.table.path}: cannot tell which column holds the {role}: {what}; "
-                f"name it with {option}"
-            )
+            fault = f"{self.table.path}: cannot tell which column holds the {role}"
+            raise BertsmithError(f"{fault}: {what}; name it with {option}")
         return name
 
     def peek(self, role: str) -> str | None:
         """The column that a role would have if no other had one yet; it stays free."""
         return self.fresh().known(role)
 
-    def fresh(self) -> Finder:
+    def fresh(self) -> "Finder":
         """A finder of the same table that has found nothing yet."""
         return Finder(self.table, self.given, self.roles)
 

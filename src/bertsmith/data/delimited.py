@@ -31,16 +31,11 @@ class Headings(NamedTuple):
     known: Collection[str] = frozenset()
     values: Collection[str] = frozenset()  # a known name that is also a value makes no header alone
     given: Collection[str] = frozenset()
+    header: bool | None = None  # whether the first row has names; None: that is detected
 
 
 def delimited_tables(
-    stream: Stream,
-    ledger: Ledger,
-    headings: Headings,
-    tabs: bool,
-    skip: bool,
-    header: bool | None,
-    size: int,
+    stream: Stream, ledger: Ledger, headings: Headings, tabs: bool, skip: bool, size: int
 ) -> Iterator[Table]:
     """The portions of a csv or tsv file. Without a header its columns are called 1, 2, ...
 
@@ -59,6 +54,7 @@ def delimited_tables(
     first = next(records, None)
     if first is None:
         raise BertsmithError(f"{stream.name} is empty")
+    header = headings.header
     if header is None:
         below = _records(stream.path, io.StringIO(head), delimiter, quoted)
         header = is_header(first[1], [cells for _, cells in islice(below, 1, 200)], headings)
@@ -91,10 +87,8 @@ def _rows(
         else:
             what = "the header" if table.header else "the first line"
             advice = "; is a separator in a cell without quotes?" if len(cells) > width else ""
-            raise BertsmithError(
-                f"{table.path}, line {number}: {len(cells)} columns where {what} has "
-                f"{width}{advice}"
-            )
+            found = f"{table.path}, line {number}: {len(cells)} columns"
+            raise BertsmithError(f"{found} where {what} has {width}{advice}")
 
 
 def is_header(cells: list[str], below: list[list[str]], headings: Headings) -> bool:
@@ -190,9 +184,8 @@ def _long_cells(path: Path, line: int = 1) -> Iterator[None]:
     try:
         yield
     except csv.Error as error:
-        raise BertsmithError(
-            f"{path}, line {line}: unbalanced quotes in this row ({error})"
-        ) from error
+        where = f"{path}, line {line}"
+        raise BertsmithError(f"{where}: unbalanced quotes in this row ({error})") from error
     finally:
         csv.field_size_limit(before)
 

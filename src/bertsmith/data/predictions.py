@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from bertsmith.data.streams import STANDARD_INPUT
 from bertsmith.errors import BertsmithError, setting_name
-from bertsmith.files import atomic, finite, import_package, one_line
+from bertsmith.files import ESCAPED, atomic, finite, import_package, one_line
 from bertsmith.ledger import Ledger
 
 TABLES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
@@ -45,8 +45,7 @@ def open_predictions(
         return
     with nullcontext(sys.stdout) if out is None else atomic(out, "w") as lines:
         if kind in ("csv", "tsv"):
-            delimiter = None if kind == "csv" else "\t"
-            yield _Delimited(lines, delimiter, ledger or Ledger(), data)
+            yield _Delimited(lines, None if kind == "csv" else "\t", ledger or Ledger(), data)
         else:
             yield _JsonLines(lines, records.get(kind, dict))
 
@@ -83,11 +82,9 @@ def merged(
 
 def as_json(value: Any) -> str:
     """JSON on one line; numbers that are not finite are null, half characters are escaped."""
-    value = finite(value)
-    try:
-        return json.dumps(value, ensure_ascii=False, default=str).encode().decode()
-    except UnicodeEncodeError:
-        return json.dumps(value, default=str)
+    return (
+        json.dumps(finite(value), ensure_ascii=False, default=str).encode(errors=ESCAPED).decode()
+    )
 
 
 class _JsonLines:
@@ -104,8 +101,7 @@ class _Delimited:
     """csv or tsv; lists and objects are JSON in a cell."""
 
     def __init__(self, stream: IO[str], delimiter: str | None, ledger: Ledger, data: Any) -> None:
-        self.delimiter, self.data = delimiter, data
-        self.stream, self.ledger = stream, ledger
+        self.stream, self.delimiter, self.ledger, self.data = stream, delimiter, ledger, data
         self.names: list[str] = []
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -146,8 +142,7 @@ class _Parquet:
 
                 names = dict.fromkeys(name for row in plain for name in row)
                 fields = [self._field(name, [row.get(name) for row in plain]) for name in names]
-                schema = self.arrow.schema(fields)
-                self.file = parquet.ParquetWriter(self.stream, schema)
+                self.file = parquet.ParquetWriter(self.stream, self.arrow.schema(fields))
             table = self.arrow.Table.from_pylist(plain, schema=self.file.schema)
             self.file.write_table(table)
         except (self.arrow.ArrowException, TypeError, ValueError, OverflowError) as error:

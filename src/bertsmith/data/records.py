@@ -14,6 +14,7 @@ from bertsmith.ledger import Ledger
 
 SPLITS = {"train": "train", "val": "dev", "dev": "dev", "valid": "dev", "validation": "dev"}
 SPLITS |= {"test": "test"}
+NEITHER = "neither SQuAD's layout nor a list of objects"
 OUTSIDE = "oos_"  # CLINC150's lists of texts outside of every class: oos_train, ...
 
 
@@ -53,16 +54,13 @@ def document_table(path: Path, content: Any, ledger: Ledger, split: str | None =
     """The rows of a JSON document: a list, or an object that holds one (as `data`, or by split)."""
     if isinstance(content, Table):
         return content
-    splits = splits_of(content)
-    if splits:
-        content = _one_split(path, content, splits, ledger, split)
+    if splits_of(content):
+        content = _one_split(path, content, ledger, split)
     elif isinstance(content, dict):
         values = [content.get(key) for key in ("data", "annotations")]
         content = next((value for value in values if isinstance(value, list)), None)
     if not isinstance(content, list):
-        raise BertsmithError(
-            f"{path}: neither SQuAD's layout nor a list of objects (nor an object a line)"
-        )
+        raise BertsmithError(f"{path}: {NEITHER} (nor an object a line)")
     return list_table(path, enumerate(content, 1))
 
 
@@ -73,18 +71,12 @@ def splits_of(content: Any) -> dict[str, str]:
     return {SPLITS[key]: key for key in content if key in SPLITS and isinstance(content[key], list)}
 
 
-def _one_split(
-    path: Path,
-    content: Mapping[str, Any],
-    splits: Mapping[str, str],
-    ledger: Ledger,
-    split: str | None,
-) -> list[Any]:
+def _one_split(path: Path, content: Any, ledger: Ledger, split: str | None) -> list[Any]:
+    splits = splits_of(content)
     if split not in splits and split not in splits.values():
         what = f"no split {split!r} in it" if split else "it holds several splits"
-        raise BertsmithError(
-            f"{path}: {what}; choose {', '.join(splits)} with {setting_name('split')}"
-        )
+        choose = f"choose {', '.join(splits)} with {setting_name('split')}"
+        raise BertsmithError(f"{path}: {what}; {choose}")
     key = splits.get(str(split), str(split))
     outside = content.get(OUTSIDE + key)
     if not isinstance(outside, list):
@@ -106,10 +98,8 @@ def list_table(path: Path, numbered: Iterable[tuple[int, Any]]) -> Table:
         elif isinstance(item, list | tuple) and item:
             cells, header = {str(place): value for place, value in enumerate(item, 1)}, False
         else:
-            raise BertsmithError(
-                f"{Where(str(path), number, 'row')}: neither SQuAD's layout nor a list of objects,"
-                f" but {type(item).__name__}"
-            )
+            where = Where(str(path), number, "row")
+            raise BertsmithError(f"{where}: {NEITHER}, but {type(item).__name__}")
         rows.append(Row(number, cells))
     return Table(path, names_of(rows), rows, unit="row", header=header)
 

@@ -13,10 +13,10 @@ from bertsmith.data.columns import plain
 from bertsmith.data.delimited import Headings, delimited_tables
 from bertsmith.data.folders import find_splits
 from bertsmith.data.records import document_table, json_lines_tables, list_tables, read_document
-from bertsmith.data.streams import STANDARD_INPUT, Stream, suffix_of
+from bertsmith.data.streams import STANDARD_INPUT, Stream
 from bertsmith.data.tables import PORTION, FileLayout, Row, Table, portions
 from bertsmith.errors import BertsmithError, setting_name
-from bertsmith.files import PACKED
+from bertsmith.files import PACKED, suffix_of
 from bertsmith.ledger import Ledger
 
 ENDINGS = {
@@ -63,7 +63,7 @@ class Options:
         return tuple(dict.fromkeys(self.endings.values()))
 
     def __post_init__(self) -> None:
-        if self.format is not None and self.format not in self.formats:
+        if self.format not in (None, *self.formats):
             known = ", ".join(self.formats)
             raise BertsmithError(f"unknown format {self.format!r}; known: {known}")
 
@@ -83,10 +83,8 @@ def source_tables(
     elif isinstance(source, Iterable) and not isinstance(source, Mapping | bytes):
         yield from list_tables(Path("list"), source, size)
     else:
-        raise BertsmithError(
-            f"a {type(source).__name__} is not a data source; known: the path of a file, a list, "
-            "a pandas data frame, a pyarrow table"
-        )
+        known = "the path of a file, a list, a pandas data frame, a pyarrow table"
+        raise BertsmithError(f"a {type(source).__name__} is not a data source; known: {known}")
 
 
 def files_of(path: Path, split: str | None = None) -> list[Path]:
@@ -123,10 +121,9 @@ def format_of(path: Path, stream: Stream, options: Options) -> str:
         return _sniffed(stream.head(50), options.headings.known)
     if path.suffix in PACKED:
         return "txt"
-    raise BertsmithError(
-        f"{path}: unknown file type; known: {', '.join(options.formats)} (and .gz, .xz or .zst of "
-        f"each); name it with {setting_name('format', option='--input-format')}"
-    )
+    known = f"{', '.join(options.formats)} (and .gz, .xz or .zst of each)"
+    name = setting_name("format", option="--input-format")
+    raise BertsmithError(f"{path}: unknown file type; known: {known}; name it with {name}")
 
 
 def _sniffed(head: str, known: Collection[str]) -> str:
@@ -151,11 +148,11 @@ def _file_tables(path: Path, options: Options, ledger: Ledger, size: int) -> Ite
     if kind == "txt" and options.format != "txt":
         kind = _kind_of_text(stream, options)
     column_names = {plain(name) for name in options.columns.values() if not name.isdigit()}
-    headings = options.headings._replace(given=column_names)
+    headings = options.headings._replace(given=column_names, header=options.header)
     match kind:
         case "csv" | "tsv":
-            tabs, skip, header = kind == "tsv", options.skip_ragged, options.header
-            yield from delimited_tables(stream, ledger, headings, tabs, skip, header, size)
+            tabs, skip = kind == "tsv", options.skip_ragged
+            yield from delimited_tables(stream, ledger, headings, tabs, skip, size)
         case "jsonl":
             yield from label_table(json_lines_tables(stream, size), options.split, ledger)
         case "json":
@@ -168,7 +165,7 @@ def _file_tables(path: Path, options: Options, ledger: Ledger, size: int) -> Ite
         case "parquet":
             yield from parquet_tables(stream, size)
         case "xlsx":
-            yield from sheet_tables(stream, ledger, headings, options.header, size)
+            yield from sheet_tables(stream, ledger, headings, size)
         case "txt" | "labels":
             yield from _line_tables(stream, kind, size)
         case _:
@@ -202,9 +199,8 @@ def _line_tables(stream: Stream, kind: str, size: int) -> Iterator[Table]:
             elif match := LABEL_LINE.fullmatch(line):
                 yield Row(number, {"label": match[1].removeprefix("__label__"), "text": match[2]})
             elif line.strip():
-                raise BertsmithError(
-                    f"{stream.name}, line {number}: no label where the lines before have one"
-                )
+                where = f"{stream.name}, line {number}"
+                raise BertsmithError(f"{where}: no label where the lines before have one")
 
     for portion in portions(rows(), size):
         yield Table(stream.path, names, portion, share=stream.share)

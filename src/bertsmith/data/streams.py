@@ -13,15 +13,7 @@ from pathlib import Path
 from typing import IO, TypeVar, cast
 
 from bertsmith.errors import BertsmithError, setting_name
-from bertsmith.files import (
-    PACKED,
-    ByteSource,
-    bounded_lines,
-    inner,
-    open_bytes,
-    open_regular,
-    reading,
-)
+from bertsmith.files import PACKED, ByteSource, bounded_lines, open_bytes, open_regular, reading
 
 STANDARD_INPUT = Path("-")
 HEAD = 1000  # lines that decide how a file is read
@@ -39,10 +31,7 @@ Text = TypeVar("Text", str, bytes)
 
 
 class Stream:
-    """The text of one source, which is opened on the first read and read only once.
-
-    `head` looks at the first lines without consuming them.
-    """
+    """The text of one source, opened on the first read and read only once; `head` looks ahead."""
 
     def __init__(self, path: Path, encoding: str | None = None) -> None:
         self.path, self.encoding = path, encoding and known_encoding(encoding)
@@ -53,9 +42,8 @@ class Stream:
 
     def __iter__(self) -> Iterator[str]:
         """Every line with its end."""
-        rest = self._lines()
         ahead, self._ahead = self._ahead, []
-        return chain(ahead, rest)
+        return chain(ahead, self._lines())
 
     def numbered(self) -> Iterator[tuple[int, str]]:
         """Every line from 1, without its end."""
@@ -115,15 +103,13 @@ class Stream:
 
     def _limited(self, content: Text) -> Text:
         if len(content) > LARGEST_WHOLE:
-            raise BertsmithError(
-                f"{self.name}: holds more than {LARGEST_WHOLE >> 20} MiB, and this format is read "
-                "whole; convert it to .jsonl or .csv, which are read in portions"
-            )
+            fault = f"holds more than {LARGEST_WHOLE >> 20} MiB, and this format is read whole"
+            advice = "convert it to .jsonl or .csv, which are read in portions"
+            raise BertsmithError(f"{self.name}: {fault}; {advice}")
         return content
 
     def _lines(self) -> Iterator[str]:
-        if self._rest is None:
-            self._rest = self._decoded_lines()
+        self._rest = self._rest or self._decoded_lines()
         return self._rest
 
     def _decoded_lines(self) -> Iterator[str]:
@@ -161,8 +147,9 @@ class Stream:
         spelled = encoding.removesuffix("-sig").upper()
         advice = f"{setting_name('encoding')} names another one"
         if self.encoding is None:
-            excel = setting_name("encoding", "cp1252")
-            advice = f"a file saved by Excel on Windows is often {excel}"
+            advice = "a file saved by Excel on Windows is often " + setting_name(
+                "encoding", "cp1252"
+            )
         return BertsmithError(f"{place} is not {spelled} text; {advice}")
 
 
@@ -177,11 +164,6 @@ def known_encoding(name: str) -> str:
     if not getattr(codec, "_is_text_encoding", True):
         raise BertsmithError(f"{name!r} is not an encoding of text")
     return codec.name
-
-
-def suffix_of(path: Path) -> str:
-    """The ending that says what a file is, without that of the compression."""
-    return inner(path).suffix.lower()
 
 
 def marked_encoding(start: bytes) -> str | None:

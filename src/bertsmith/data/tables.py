@@ -123,20 +123,17 @@ def text_cell(value: Any, where: Where, column: str) -> str:
     """A cell as text; an absent one is empty."""
     if value is None:
         return ""
-    if isinstance(value, bool | int | float):
-        try:
-            return str(value)
-        except ValueError:  # more digits than Python converts
-            raise BertsmithError(f"{where}: {column!r} is a number with too many digits") from None
-    if not isinstance(value, str):
+    if not isinstance(value, bool | int | float | str):
         raise BertsmithError(f"{where}: {column!r} is a {type(value).__name__}, not text")
     try:
-        value.encode()
+        text = str(value)
+        text.encode()
     except UnicodeEncodeError:
-        raise BertsmithError(
-            f"{where}: {column!r} has half of a surrogate pair, which is not a character"
-        ) from None
-    return value
+        fault = "has half of a surrogate pair, which is not a character"
+        raise BertsmithError(f"{where}: {column!r} {fault}") from None
+    except ValueError:  # more digits than Python converts
+        raise BertsmithError(f"{where}: {column!r} is a number with too many digits") from None
+    return text
 
 
 def is_absent(value: Any) -> bool:

@@ -1,7 +1,5 @@
 """Documents → pieces of all lengths: titles, sentences and passages."""
 
-from __future__ import annotations
-
 import math
 import re
 import zlib

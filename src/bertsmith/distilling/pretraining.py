@@ -1,7 +1,5 @@
 """Distillation in pre-training: a recipe with a teacher, on a corpus that was prepared."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -98,19 +96,13 @@ def _held_out(recipe: Recipe, teacher: LoadedModel, student: LoadedModel) -> dic
         examples = examples_of(masked, corpus, length, teacher.checkpoint.config.segments)
     except BertsmithError:  # nothing was held out, or too little
         return {}
-    scores = {}
+    scores, micro = {}, recipe.train.micro_tokens
+    sizes = {"tokens": recipe.evaluate.tokens or 4096, "micro_tokens": micro}
     for side, model in models.items():
         learner = MultiObjective(model, [MaskedTokens()], {})
-        result = held_out(
-            learner,
-            learner,
-            examples,
-            tokens=recipe.evaluate.tokens or 4096,
-            micro_tokens=recipe.train.micro_tokens,
-            ranks=Ranks.alone(next(model.parameters()).device),
-            stopped=lambda: False,
-        )
+        alone = Ranks.alone(next(model.parameters()).device)
+        how: Any = {"ranks": alone, "stopped": lambda: False, **sizes}
+        own = held_out(learner, learner, examples, **how) or {}
         model.eval()
-        own = result or {}
         scores[side] = {name: own[name] for name in own if name.startswith("masked_lm")}
     return {"held_out": scores}

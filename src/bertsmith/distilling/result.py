@@ -1,7 +1,5 @@
 """The result of a distillation: the student, measured beside its teacher."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,8 +29,7 @@ class DistillationResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The content of distill.json as plain values."""
-        content: dict[str, Any] = finite(self.content)
-        return content
+        return finite(self.content)
 
     def _repr_html_(self) -> str:
         return score_table("", ["", "teacher", "student"], rows(self.content))

@@ -1,7 +1,5 @@
 """`distill`: a teacher, and text if there is any → the directory of a student."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from copy import deepcopy
@@ -22,7 +20,7 @@ from bertsmith.distilling.task import (
 )
 from bertsmith.distilling.vectors import Teachers, VectorDistillation, headless, read_plain
 from bertsmith.errors import BertsmithError, setting_name
-from bertsmith.files import writing
+from bertsmith.files import make_folder
 from bertsmith.finetuning.plan import TrainingPlan, logs_of
 from bertsmith.finetuning.run import carry_out
 from bertsmith.finetuning.settings import RunSettings, settings_for
@@ -76,9 +74,8 @@ def distill(
     logged = {"log": log, "place": logs_of(log, out)}
     if own.recipe is not None or is_corpus(data):
         if out is None or data is None or own.to == "static":
-            raise BertsmithError(
-                f"a recipe needs a corpus that `bertsmith prepare` wrote, and {setting_name('out')}"
-            )
+            needed = f"a corpus that `bertsmith prepare` wrote, and {setting_name('out')}"
+            raise BertsmithError(f"a recipe needs {needed}")
         scored = own.dev is not None or own.test is not None
         if given or scored or own.learn is not None:
             example = setting_name("changes", ["train.steps=100"], "--set train.steps=100")
@@ -103,11 +100,9 @@ def distill(
         cache = None if folder is None else PartialFolder(folder).folder
         if own.cache is not None:
             cache = Path(own.cache)
-            with writing(cache):
-                cache.mkdir(parents=True, exist_ok=True)
-        job = DistillationJob(
-            teacher, bert, data, own, reading or {}, ranks, watch, cache, given, logged
-        )
+            make_folder(cache)
+        how = own, reading or {}, ranks, watch, cache, given, logged
+        job = DistillationJob(teacher, bert, data, *how)
         if own.to == "static":
             if own.layers is not None or own.student is not None:
                 names = f"{setting_name('layers')} or {setting_name('student')}"
@@ -146,9 +141,8 @@ class DistillationJob:
         splits = teacher_splits(self.teacher, task.name, *files, **how)
         count = len(splits.train)
         settings, reasons = chosen_settings(student.start, splits, self.given, examples=count)
-        distillation = TaskDistillation(
-            self.teacher, student, splits, own.temperature, own.labels, pseudo=own.dev is None
-        )
+        weights = own.temperature, own.labels
+        distillation = TaskDistillation(self.teacher, student, splits, *weights, own.dev is None)
         return self.plan(distillation, settings, reasons)
 
     def vectors(
@@ -171,17 +165,9 @@ class DistillationJob:
         sums = tuple(model_sum(one) for one in (self.path, *further))
         teachers = Teachers((headless(first), *others), own.combine, self.cache, sums)
         static = student.made is not None
-        distillation = VectorDistillation(
-            teachers.models[0],
-            student,
-            splits,
-            loss="cosine" if static else own.loss,
-            project=project,
-            held=held,
-            teachers=teachers,
-            further=further,
-            width=None if static else own.width,
-        )
+        loss, width = ("cosine", None) if static else (own.loss, own.width)
+        parts = teachers.models[0], student, splits
+        distillation = VectorDistillation(*parts, loss, project, held, teachers, further, width)
         return self.plan(distillation, settings.changed(metric=metric))
 
     def plan(

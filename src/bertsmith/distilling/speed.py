@@ -1,7 +1,5 @@
 """Size and speed of a teacher and its student, measured side by side on the same texts."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -48,12 +46,7 @@ def compare_speed(
     """
     inputs, results = list(inputs)[:MOST], []
     for device in ["cpu", *["cuda"] * torch.cuda.is_available()]:
-        models = [
-            bert
-            if bert.device.type == device
-            else with_changes(bert, deepcopy(bert.model).to(device))
-            for bert in map(with_changes, (teacher, student))
-        ]
+        models = [_on_device(bert, device) for bert in (teacher, student)]
         rates: list[list[float]] = [[], []]
         for model in models:
             use(model, inputs[: 1 + len(inputs) // 8])  # the first pass prepares
@@ -76,6 +69,11 @@ def compare_speed(
             }
         )
     return results
+
+
+def _on_device(bert: LoadedModel, device: str) -> LoadedModel:
+    there = bert.device.type == device
+    return with_changes(bert, None if there else deepcopy(bert.model).to(device))
 
 
 def random_texts(bert: LoadedModel, count: int = MOST, length: int = LENGTH) -> list[str]:

@@ -1,7 +1,5 @@
 """An encoder → static vectors: one vector for each token of its vocabulary, without any data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -59,8 +57,7 @@ def to_static(
         raise BertsmithError("the teacher consists of static vectors already")
     special = sorted(teacher.tokenizer.special_ids)
     plain = np.setdiff1d(np.arange(teacher.tokenizer.size), special)
-    most = min(teacher.vector_width, len(plain) - 1)
-    width = whole_number(width, "width", 1, most)
+    width = whole_number(width, "width", 1, min(teacher.vector_width, len(plain) - 1))
     smoothing = real_number(smoothing, "smoothing", 1e-12, 1e6)
     vectors = token_vectors(teacher)
     projection = principal_components(vectors[plain], width)
@@ -80,17 +77,13 @@ def to_static(
 def token_vectors(teacher: LoadedModel) -> NDArray[np.float32]:
     """The vector of every token of the vocabulary, read alone as a text (V, D)."""
     pool = POOLS[teacher.sentence.pool]
-    windows = []
-    for number in range(teacher.tokenizer.size):
-        ids, segments = teacher.tokenizer.build([number])
-        windows.append(Window(number, ids, segments, range(1), 0))
+    tokens, build = range(teacher.tokenizer.size), teacher.tokenizer.build
+    windows = [Window(number, *build([number]), range(1), 0) for number in tokens]
 
     def compute(_: Model, hidden: Hidden, batch: Batch, __: Sequence[Window]) -> list[torch.Tensor]:
-        pooled = pool(hidden.last.float(), batch.layout, None).cpu()
-        return list(teacher.sentence.project(pooled))
+        return list(teacher.sentence.project(pool(hidden.last.float(), batch.layout, None).cpu()))
 
-    vectors: NDArray[np.float32] = torch.stack(teacher.run(windows, compute)).numpy()
-    return vectors
+    return torch.stack(teacher.run(windows, compute)).numpy()
 
 
 def principal_components(vectors: NDArray[Any], width: int) -> Projection:
@@ -113,8 +106,7 @@ def smooth_inverse_frequency(
         counts = 1.0 / (np.arange(len(tokens), dtype=np.float64) + 2.0)
     else:
         counts = frequencies[tokens].astype(np.float64) + 1.0
-    weights: Array = smoothing / (smoothing + counts / counts.sum())
-    return weights
+    return smoothing / (smoothing + counts / counts.sum())
 
 
 def token_frequencies(teacher: LoadedModel, texts: Iterable[str]) -> NDArray[np.int64]:

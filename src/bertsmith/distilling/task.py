@@ -1,9 +1,6 @@
 """Task distillation: a fine-tuned teacher labels texts, a smaller student learns its outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -22,7 +19,7 @@ from bertsmith.finetuning.setup import find_encoder, open_fresh, ready
 from bertsmith.finetuning.work import model_sum
 from bertsmith.infer.loaded import LoadedModel, with_changes
 from bertsmith.infer.opening import open_model
-from bertsmith.model import Config, Model
+from bertsmith.model import Config
 from bertsmith.tasks.classifying import vote
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import Evaluation, compare, evaluate, labelled
@@ -62,10 +59,9 @@ class SoftTraining(Training):
         self.temperature, self.label_weight = temperature, labels
         self.head, self.each_token = base.head, base.each_token  # type: ignore[misc]
         self.together, self.exact = base.together, base.exact  # type: ignore[misc]
-
-    def config_changes(self) -> dict[str, Any]:
-        """Entries that config.json gets: the names of the teacher's labels."""
-        return self.base.config_changes()
+        # What is learned differs, and not the model that learns it.
+        self.config_changes, self.outputs = base.config_changes, base.outputs  # type: ignore[method-assign]
+        self.start_from_used, self.as_used = base.start_from_used, base.as_used  # type: ignore[method-assign]
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """The samples of the task, each with the outputs of the teacher for it.
@@ -88,27 +84,19 @@ class SoftTraining(Training):
         else:
             demand_one_output(task_named(self.dataset.task))
             rows = vote(self.teacher, *texts_of(examples), lambda logits: logits)
-            targets = (
-                torch.tensor([row])
-                for sample, row in zip(samples, rows, strict=True)
-                for _ in sample
-            )
-        return [
-            tuple(replace(item, target=Soft(item.target, next(targets))) for item in sample)
-            for sample in samples
-        ]
+            pairs = zip(samples, rows, strict=True)
+            targets = (torch.tensor([row]) for sample, row in pairs for _ in sample)
 
-    def outputs(self, model: Model, batch: Batch) -> Tensor:
-        """The outputs of the task's head."""
-        return self.base.outputs(model, batch)
+        def taught(item: TrainingItem) -> TrainingItem:
+            return replace(item, target=Soft(item.target, next(targets)))
+
+        return [tuple(map(taught, sample)) for sample in samples]
 
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
         """The targets of the task, and the teacher's outputs."""
         plain = [replace(item, target=item.target.label) for item in items]
-        return {
-            **self.base.targets(plain),
-            "teacher": torch.cat([item.target.rows for item in items]),
-        }
+        teacher = torch.cat([item.target.rows for item in items])
+        return {**self.base.targets(plain), "teacher": teacher}
 
     def padded(self, targets: Targets, sequences: int, tokens: int) -> Targets:
         """Fillers have outputs of zero, and no weight."""
@@ -127,28 +115,13 @@ class SoftTraining(Training):
             total = total + soft * (1 - weight)
         return total
 
-    def start_from_used(self, model: Model) -> None:
-        """Make the teacher's head one that can be trained further."""
-        self.base.start_from_used(model)
-
-    @contextmanager
-    def as_used(self, model: Model) -> Iterator[None]:
-        """The model as it will be used."""
-        with self.base.as_used(model):
-            yield
-
-
-# ------------------------------------------------------------------ tokens
-
 
 def same_tokens(first: LoadedModel, second: LoadedModel) -> bool:
     """Do two models read a text as the same ids?"""
     one, other = first.tokenizer, second.tokenizer
     templates = all(one.template(pair) == other.template(pair) for pair in (False, True))
-    pipelines = [
-        (type(backend.model), str(backend.normalizer), str(backend.pre_tokenizer))
-        for backend in (one.backend, other.backend)
-    ]
+    backends = one.backend, other.backend
+    pipelines = [(type(b.model), str(b.normalizer), str(b.pre_tokenizer)) for b in backends]
     return templates and pipelines[0] == pipelines[1] and one.vocabulary() == other.vocabulary()
 
 
@@ -159,9 +132,6 @@ def demand_one_output(task: Task) -> None:
             "teacher and student split texts into different tokens, or read different lengths, and"
             f" {task.name} is learned token by token: take a student with the teacher's tokenizer"
         )
-
-
-# ------------------------------------------------------------------ student
 
 
 @dataclass(frozen=True)
@@ -180,7 +150,7 @@ class Student:
         path: str | Path,
         model: str | Path | None,
         layers: int | Sequence[int] | None,
-    ) -> Student:
+    ) -> Self:
         """The student that a person asks for; by default half of the teacher's layers."""
         if model is not None and layers is None:
             return cls(path, model)
@@ -247,11 +217,11 @@ class Distillation:
     def pairs(self, kept: TrainingRun) -> list[Pair]:
         """The evaluations of teacher and student on each file that has labels."""
         files = ("dev", kept.dev, self.splits.dev), ("test", kept.test, self.splits.test)
-        return [
-            (split, evaluate(self.teacher, dataset), own)
-            for split, own, dataset in files
-            if own is not None and dataset is not None
-        ]
+        pairs = []
+        for split, own, dataset in files:
+            if own is not None and dataset is not None:
+                pairs.append((split, evaluate(self.teacher, dataset), own))
+        return pairs
 
     def report(
         self,
@@ -296,10 +266,8 @@ class TaskDistillation(Distillation):
 
     def same(self) -> dict[str, Any]:
         """Teacher, student and how much each target counts."""
-        return super().same() | {
-            "temperature of the teacher": self.temperature,
-            "weight of labels": self.label_weight,
-        }
+        own = {"temperature of the teacher": self.temperature}
+        return super().same() | own | {"weight of labels": self.label_weight}
 
     def compared(self, kept: TrainingRun) -> dict[str, Any]:
         """The student beside its teacher: the content of distill.json."""
@@ -330,9 +298,6 @@ def agreement(teacher: Evaluation, student: Evaluation) -> float | None:
         return None
     same = [a == b for a, b in zip(teacher.values, student.values, strict=True)]
     return sum(same) / len(same)
-
-
-# ------------------------------------------------------------------ data
 
 
 def teacher_splits(
@@ -397,10 +362,8 @@ def demand_known(teacher: LoadedModel, dataset: Dataset[Any]) -> None:
     unknown = [name for name in dataset.labels if name not in teacher.checkpoint.labels]
     if unknown:
         known = ", ".join(teacher.checkpoint.labels[:10])
-        raise BertsmithError(
-            f"{dataset.path}: the teacher does not know the label {unknown[0]!r:.60}; it knows"
-            f" {known}"
-        )
+        fault = f"the teacher does not know the label {unknown[0]!r:.60}"
+        raise BertsmithError(f"{dataset.path}: {fault}; it knows {known}")
 
 
 def demand_distillable(teacher: LoadedModel, student: Student, task: Task) -> None:

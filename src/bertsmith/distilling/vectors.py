@@ -1,7 +1,5 @@
 """Distillation of vectors: a student learns the vectors of one or more sentence encoders."""
 
-from __future__ import annotations
-
 import hashlib
 from array import array
 from collections.abc import Callable, Sequence
@@ -79,8 +77,7 @@ class Teachers:
 
     def vectors(self, texts: Sequence[str], direction: bool) -> Vectors:
         """The vectors of texts (N, D); of length 1 if only their direction matters."""
-        unit = direction or self.normalised
-        each = [embed(one, texts, normalise=unit) for one in self.models]
+        each = [embed(one, texts, normalise=direction or self.normalised) for one in self.models]
         if len(each) == 1:
             return each[0]
         if self.combine == "join":
@@ -109,16 +106,11 @@ class TeacherVectors(VectorTraining):
     exact = False
 
     def __init__(
-        self,
-        dataset: Dataset[Any],
-        options: TaskOptions,
-        teachers: Teachers,
-        loss: str,
-        project: Project | None,
+        self, dataset: Dataset[Any], options: TaskOptions, own: "VectorDistillation"
     ) -> None:
         super().__init__(dataset, options)
-        self.teachers, self.project = teachers, project
-        self.direction = loss == "cosine" or teachers.normalised
+        self.teachers, self.project = own.teachers, own.project
+        self.direction = own.loss == "cosine" or own.teachers.normalised
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """An item for each text; its target is the row of the teachers' vector."""
@@ -184,7 +176,7 @@ class VectorDistillation(Distillation):
 
     def learn(self, train: Dataset[Any], settings: RunSettings) -> TeacherVectors:
         """The teachers' vectors."""
-        return TeacherVectors(train, settings, self.teachers, self.loss, self.project)
+        return TeacherVectors(train, settings, self)
 
     def open(self, training: Training, settings: RunSettings, device: torch.device) -> LoadedModel:
         """The student before its first step."""
@@ -196,8 +188,8 @@ class VectorDistillation(Distillation):
             raise BertsmithError(f"the student (width {width}) is wider than its teacher ({most})")
         if width != student.vector_width:
             if settings.parallel == "fsdp":
-                ddp = setting_name("parallel", "ddp")
-                raise BertsmithError(f"vectors of another width need {ddp}")
+                needed = setting_name("parallel", "ddp")
+                raise BertsmithError(f"vectors of another width need {needed}")
             add_projection(student, width, settings.seed)
         return student
 
@@ -232,9 +224,6 @@ class VectorDistillation(Distillation):
         )
 
 
-# ------------------------------------------------------------------ vectors of another width
-
-
 def add_projection(student: LoadedModel, width: int, seed: int) -> None:
     """Give a student a linear layer after the pooling, which is trained with it."""
     if student.sentence.dense:
@@ -260,10 +249,8 @@ def agreement(teachers: Teachers, student: LoadedModel, texts: Sequence[str]) ->
     first, second = teachers.vectors(texts, True), embed(student, texts, normalise=True)
     order = shuffled(np.arange(len(texts)), len(texts), 0, "pairs")
     cosines = [np.einsum("nd,nd->n", one, one[order]) for one in (first, second)]
-    result: dict[str, Any] = {
-        "texts": len(texts),
-        "spearman_of_cosines": spearman(*(one.tolist() for one in cosines)),
-    }
+    correlation = spearman(*(one.tolist() for one in cosines))
+    result: dict[str, Any] = {"texts": len(texts), "spearman_of_cosines": correlation}
     if first.shape == second.shape:
         result["mean_cosine"] = float(np.einsum("nd,nd->n", first, second).mean())
     return result

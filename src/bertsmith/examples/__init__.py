@@ -17,5 +17,4 @@ from bertsmith.examples.masking import Masking
 from bertsmith.examples.sources import Crops, MixedSource, Pairs, SampleSource, Sequences, Spans
 
 __all__ = ["Crops", "Division", "Example", "Examples", "Loader", "Masking", "MixedSource"]
-__all__ += ["Pairs", "SampleSource", "Sequences"]
-__all__ += ["Spans", "StepPlan", "divide"]
+__all__ += ["Pairs", "SampleSource", "Sequences", "Spans", "StepPlan", "divide"]

@@ -30,10 +30,7 @@ def divide(lengths: Numbers, *, ranks: int, micro_tokens: int, fill: int = 1) ->
 
 
 def balance(lengths: Numbers, count: int) -> list[Numbers]:
-    """Divide the indices of `lengths` into groups of nearly equal sums, the longest first.
-
-    No sum exceeds the mean by more than one sequence.
-    """
+    """Divide indices into groups of nearly equal sums: at most one sequence over the mean."""
     if count == 1:
         return [np.arange(len(lengths))]
     groups: list[list[int]] = [[] for _ in range(count)]

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertsmith.corpus.duplicates import mixed
+
 Numbers = NDArray[Any]
 Key = int | str | Numbers
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 ROUNDS = 4
 
 
@@ -23,10 +23,7 @@ def bits(*keys: Key) -> Numbers:
     with np.errstate(over="ignore"):
         for key in keys:  # a string counts by its checksum
             word = zlib.crc32(key.encode()) if isinstance(key, str) else key
-            state = (state ^ np.asarray(word).astype(np.uint64)) + GOLDEN
-            state = (state ^ (state >> np.uint64(30))) * FIRST
-            state = (state ^ (state >> np.uint64(27))) * SECOND
-            state = state ^ (state >> np.uint64(31))
+            state = mixed(state ^ np.asarray(word).astype(np.uint64))
     return state
 
 

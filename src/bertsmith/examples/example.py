@@ -1,11 +1,9 @@
 """Examples: the samples of a step, and their batches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -38,20 +36,20 @@ class Example:
     judged: Tensor | None = None
     pairs: Tensor | None = None  # (N, 2) int64: of crops, the pair and a digest of the text
 
-    def to(self, device: torch.device | str) -> Example:
+    def to(self, device: torch.device | str) -> Self:
         """Return the example on another device."""
         move = partial(Tensor.to, device=device, non_blocking=True)
         return self._moved(self.batch.to(device), move)
 
-    def pinned(self) -> Example:
+    def pinned(self) -> Self:
         """Return the example in pinned memory."""
         return self._moved(self.batch.pinned(), Tensor.pin_memory)
 
-    def _moved(self, batch: Batch, move: Callable[[Tensor], Tensor]) -> Example:
+    def _moved(self, batch: Batch, move: Callable[[Tensor], Tensor]) -> Self:
         tensors: Any = {n: move(x) for n, x in vars(self).items() if isinstance(x, Tensor)}
         return replace(self, batch=batch, **tensors)
 
-    def partly_filled(self, fills: float) -> Example:
+    def partly_filled(self, fills: float) -> Self:
         """Return the example with a generator that fills only this fraction of the sequences.
 
         They alternate with those that stay masked, so that both have sequences of all lengths.
@@ -124,8 +122,7 @@ class Examples:
         total, ahead = 0, max(16, 2 * tokens // self.source.longest)
         ahead += -ahead % self.source.group
         while total <= tokens:
-            samples = np.arange(position, position + ahead)
-            plan = self.source.plan(samples)
+            plan = self.source.plan(np.arange(position, position + ahead))
             lengths.append(plan.lengths)
             corpora.append(plan.corpora if isinstance(plan, MixturePlan) else np.zeros(0, np.int64))
             total += int(plan.lengths.sum())
@@ -138,11 +135,8 @@ class Examples:
         return texts._replace(segments=np.minimum(texts.segments, max(self.segments - 1, 0)))
 
     def make(self, samples: Numbers, fill: int = 1) -> Example:
-        """Return the batch of a micro-batch, padded to a multiple of `fill` tokens.
-
-        Samples are sorted by length: neighbours of equal length share an attention call.
-        """
-        lengths = self.source.plan(samples).lengths
+        """Return the batch of a micro-batch, padded to a multiple of `fill` tokens."""
+        lengths = self.source.plan(samples).lengths  # neighbours of equal length share a call
         samples = samples[np.argsort(-lengths, kind="stable")]
         sequences = self.sequences(samples)
         nothing = np.zeros(0, dtype=np.int64)
@@ -158,14 +152,10 @@ class Examples:
             sizes += [longest] * (spare // longest) + [spare % longest] * (spare % longest > 0)
             seen = np.concatenate([seen, np.full(spare, self.source.tokenizer.pad_id or 0)])
             segments = np.concatenate([segments, np.zeros(spare, dtype=np.int64)])
-        tensor, labels, pairs = torch.from_numpy, sequences.labels, sequences.pairs
+        tensor, given = torch.from_numpy, (sequences.labels, sequences.pairs)
         layout = Layout.of(sizes, most=self.source.longest)
-        return Example(
-            Batch(tensor(seen), tensor(segments), layout),
-            tensor(rows),
-            tensor(targets),
-            None if labels is None else tensor(labels),
-            samples=len(samples),
-            tokens=total,
-            pairs=None if pairs is None else tensor(pairs),
-        ).partly_filled(self.fills)
+        batch = Batch(tensor(seen), tensor(segments), layout)
+        labels, pairs = (None if array is None else tensor(array) for array in given)
+        masked = tensor(rows), tensor(targets), labels
+        example = Example(batch, *masked, samples=len(samples), tokens=total, pairs=pairs)
+        return example.partly_filled(self.fills)

@@ -96,9 +96,7 @@ class Loader:
         self.request, self.step, self.position = request, step, position
         self.rank, self.ranks, self.pin = rank, ranks, pin
         self.ahead = AHEAD if workers else 1
-        self.pool: ThreadPoolExecutor | None = None
-        if workers:
-            self.pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="examples")
+        self.pool = ThreadPoolExecutor(workers, "examples") if workers else None
         self.queue: deque[tuple[StepPlan, list[Callable[[], Any]], list[bool]]] = deque()
 
     def next(self) -> LoadedStep | None:

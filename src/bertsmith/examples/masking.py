@@ -49,9 +49,8 @@ class Masking:
         if tokenizer.mask_id is None:
             raise BertsmithError("this tokenizer has no mask token")
         if not 0 < rate < 1 or mask < 0 or random < 0 or mask + random > 1:
-            raise BertsmithError(
-                f"masking: rate {rate}, mask {mask}, random {random} are not valid fractions"
-            )
+            fractions = f"rate {rate}, mask {mask}, random {random}"
+            raise BertsmithError(f"masking: {fractions} are not valid fractions")
         if span < 1 or longest_span < 1:
             raise BertsmithError("masking: a span must have at least one word")
         if weights is not None and unit != "token":

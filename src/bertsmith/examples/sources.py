@@ -6,9 +6,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bertsmith.corpus import Corpus, Mixture
+from bertsmith.corpus.encode import ranges
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import Numbers, below, bits, shuffled, uniform
 from bertsmith.ledger import Ledger
+
+Kind = Literal["next", "order"]  # of the second text of a pair
 
 
 class UnfitCorpusError(BertsmithError):
@@ -32,20 +35,15 @@ class SampleSource:
     group = 1  # samples of such a group, counted from 0, share a micro-batch
 
     def __init__(self, corpus: Any, length: int, seed: int, pair: bool = False) -> None:
-        self.corpus, self.tokenizer, self.longest, self.seed = (
-            corpus,
-            corpus.tokenizer,
-            length,
-            seed,
-        )
+        self.corpus, self.tokenizer = corpus, corpus.tokenizer
+        self.longest, self.seed = length, seed
         self.ledger = Ledger()  # parts of the corpus that are never used, and why
         self.slots = corpus.tokenizer.template(pair)
         self.extra = sum(slot.source is None for slot in self.slots)  # special tokens
         self.room = length - self.extra  # tokens of text
         if self.room < 2:
-            raise BertsmithError(
-                f"a length of {length} leaves no room for text: {self.extra} are special tokens"
-            )
+            special = f"{self.extra} are special tokens"
+            raise BertsmithError(f"a length of {length} leaves no room for text: {special}")
 
     def plan(self, samples: Numbers) -> Any:
         """Return the plan of samples by their numbers; it has `lengths`."""
@@ -74,10 +72,7 @@ class SampleSource:
         return np.searchsorted(self.corpus.sentence_starts, token, "right") - 1
 
     def fill(self, texts: list[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers, Numbers]:
-        """Put special tokens around texts, each as (concatenated tokens, length in each sample).
-
-        Returns ids, segments and the lengths of whole sequences.
-        """
+        """Put special tokens around texts (tokens, lengths); returns ids, segments and lengths."""
         lengths = sum((part for _, part in texts), np.full(len(texts[0][1]), self.extra))
         ends = np.cumsum(lengths)
         at = ends - lengths  # where the next slot of each sequence begins
@@ -93,13 +88,6 @@ class SampleSource:
                 ids[where], segments[where] = tokens, segment
                 at = at + part
         return ids, segments, lengths
-
-
-def ranges(starts: Numbers, lengths: Numbers) -> Numbers:
-    """Return all numbers of many ranges [start, start + length), concatenated."""
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
 
 
 class SpanPlan(NamedTuple):
@@ -137,8 +125,7 @@ class Spans(SampleSource):
         place = self.place_in_epoch(samples, self.count)
         if self.joined:
             starts = place * self.room
-            sizes = np.minimum(self.room, self.total - starts)
-            return SpanPlan(starts, sizes + self.extra)
+            return SpanPlan(starts, np.minimum(self.room, self.total - starts) + self.extra)
         document = np.searchsorted(self.ends, place, side="right")
         first, last = self.document_bounds(document)
         count = -(-(last - first) // self.room)
@@ -195,13 +182,7 @@ class Pairs(SampleSource):
     """
 
     def __init__(
-        self,
-        corpus: Corpus,
-        *,
-        length: int,
-        kind: Literal["next", "order"] = "next",
-        short: float = 0.1,
-        seed: int = 0,
+        self, corpus: Corpus, *, length: int, kind: Kind = "next", short: float = 0.1, seed: int = 0
     ) -> None:
         super().__init__(corpus, length, seed, pair=True)
         self.kind, self.short = kind, short
@@ -222,8 +203,7 @@ class Pairs(SampleSource):
         """Draw the pairs of samples by their numbers."""
         own = (self.seed, samples)
         sentence_starts, room = self.corpus.sentence_starts, self.room
-        place = self.place_in_epoch(samples, self.count)
-        document = np.searchsorted(self.ends, place, "right")
+        document = np.searchsorted(self.ends, self.place_in_epoch(samples, self.count), "right")
         first, last = self._sentences(document)
         sentence = self._start(samples, document, first, last)
         short = uniform(*own, "short") < self.short
@@ -249,8 +229,7 @@ class Pairs(SampleSource):
         other_kept = np.minimum(other_sizes, target - kept)
         starts = starts + below(sizes - kept + 1, *own, "front")
         others = others + below(other_sizes - other_kept + 1, *own, "other front")
-        lengths = kept + other_kept + self.extra
-        return PairPlan(starts, kept, others, other_kept, labels, lengths)
+        return PairPlan(starts, kept, others, other_kept, labels, kept + other_kept + self.extra)
 
     def make(self, plan: PairPlan) -> Sequences:
         """Return the pairs with special tokens."""
@@ -408,9 +387,8 @@ class MixedSource(SampleSource):
         self.sources, self.group = sources, sources[0].group
         for source in sources:
             self.ledger.counts.update(source.ledger.counts)
-        rates = np.array(
-            [share / mean_length(s) for s, (_, share) in zip(sources, corpus.parts, strict=True)]
-        )
+        shares = np.array([share for _, share in corpus.parts])
+        rates = shares / [mean_length(source) for source in sources]
         rates /= rates.sum()
         self.rates = np.round(rates * 2**FRACTION).astype(np.int64)[:, None]  # (K, 1)
         self.largest = int(rates.argmax())  # gets what the others leave

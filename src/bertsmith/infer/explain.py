@@ -82,5 +82,4 @@ def attribute(
                 gradient += torch.autograd.grad(value, point)[0]
         finally:
             hook.remove()
-    gains: list[float] = ((full - baseline) * gradient / steps).sum(-1).float().tolist()
-    return gains
+    return ((full - baseline) * gradient / steps).sum(-1).float().tolist()

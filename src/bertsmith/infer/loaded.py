@@ -51,18 +51,14 @@ class LoadedModel:
     ) -> None:
         rows = checkpoint.config.vocabulary
         if tokenizer.size > rows:
-            raise BertsmithError(
-                f"the tokenizer has {tokenizer.size:,} tokens, the model only {rows:,}: "
-                "they do not belong together"
-            )
+            sizes = f"the tokenizer has {tokenizer.size:,} tokens, the model only {rows:,}"
+            raise BertsmithError(f"{sizes}: they do not belong together")
         self.checkpoint, self.tokenizer = checkpoint, tokenizer
         self.sentence = sentence or Sentence()
         dense, width = self.sentence.dense, checkpoint.config.width
         if dense and (reads := dense[0].weight.shape[1]) != width:
-            raise BertsmithError(
-                f"the Dense module of this model reads vectors of width {reads}, but its encoder "
-                f"has {width}"
-            )
+            module = f"the Dense module of this model reads vectors of width {reads}"
+            raise BertsmithError(f"{module}, but its encoder has {width}")
         self.budget = None if budget is None else positive(budget, "budget")
         self.progress = progress
         self.shared_devices, self.ranks = shared_devices, ranks

@@ -1,7 +1,5 @@
 """Open a model directory, or a model by its name, for use."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -30,6 +30,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Compute = Callable[[Model, Hidden, Batch, Sequence[Window]], Sequence[Result]]
 Plan = list[list[int]]  # the windows of each batch
+Work = Callable[[Model, torch.device, list[int]], None]  # on a batch
 
 # Tokens in a batch. On a CPU few enough for the states to stay in cache, on a GPU enough to
 # keep it busy.
@@ -110,12 +111,7 @@ def _encoded(
     return results
 
 
-def _on_devices(
-    work: Callable[[Model, torch.device, list[int]], None],
-    model: Model,
-    devices: Sequence[torch.device],
-    plan: Plan,
-) -> None:
+def _on_devices(work: Work, model: Model, devices: Sequence[torch.device], plan: Plan) -> None:
     """Work through a plan on all devices, each in its own thread; the first error ends all."""
     left: SimpleQueue[list[int]] = SimpleQueue()
     for chosen in plan:

@@ -1,12 +1,10 @@
 """Hidden states of texts at any depth: one vector for each token, word, span or text."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,17 +12,16 @@ from numpy.typing import NDArray
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import BUDGETS, grouped, packed, token_bar
 from bertsmith.infer.spans import words
 from bertsmith.infer.windows import Window, clearest
 from bertsmith.model import Trace
 from bertsmith.tokenizer import Encoding
 
-if TYPE_CHECKING:
-    from bertsmith.infer.loaded import LoadedModel
-
 Floats = NDArray[np.float32]
 Span = tuple[int, int]
+Spans = Sequence[Sequence[Span]] | None  # of each text
 POOLS = (None, "words", "mean")
 CHUNK = 1024  # texts whose tokens are in memory at once
 MOST = 2**25  # numbers of states in memory at once: 128 MiB
@@ -45,21 +42,10 @@ class TextStates:
 
 
 def hidden_states(
-    loaded: LoadedModel,
-    texts: Iterable[str],
-    depths: Sequence[int] | None = None,
-    pool: str | None = None,
-    special: bool = False,
-    spans: Sequence[Sequence[Span]] | None = None,
+    loaded: LoadedModel, texts: Iterable[str], *how: Any, **options: Any
 ) -> Iterator[TextStates]:
-    """Yield the states of each text in order: (depths, rows, D), in bounded memory.
-
-    Depth 0 is the output of the embeddings, depth k that of block k; by default all depths. A row
-    is a token, the mean over a word's tokens (`pool="words"`), over all tokens of the text
-    (`pool="mean"`), or over each of the text's `spans`. Special tokens are left out unless
-    `special`. A span without tokens has NaN. Long texts are read in overlapping windows.
-    """
-    steps = hidden_state_steps(loaded, texts, depths, pool, special, spans)
+    """Yield the states of each text in order, as `hidden_state_steps` computes them."""
+    steps = hidden_state_steps(loaded, texts, *how, **options)
     return (one for one in steps if one is not None)
 
 
@@ -69,9 +55,16 @@ def hidden_state_steps(
     depths: Sequence[int] | None = None,
     pool: str | None = None,
     special: bool = False,
-    spans: Sequence[Sequence[Span]] | None = None,
+    spans: Spans = None,
 ) -> Iterator[TextStates | None]:
-    """The same with a None before the first and after each batch: others may use the model then."""
+    """Yield the states of each text in order: (depths, rows, D), in bounded memory.
+
+    Depth 0 is the output of the embeddings, depth k that of block k; by default all depths. A row
+    is a token, the mean over a word's tokens (`pool="words"`), over all tokens of the text
+    (`pool="mean"`), or over each of the text's `spans`. Special tokens are left out unless
+    `special`. A span without tokens has NaN. Long texts are read in overlapping windows. Before
+    the first and after each batch, when others may use the model, it yields None.
+    """
     if pool not in POOLS:
         raise BertsmithError(f'pool must be None, "words" or "mean", not {pool!r}')
     if spans is not None and pool is not None:
@@ -112,12 +105,19 @@ class _Job:
     rows: list[list[tuple[int, int]]]
 
 
+class _WindowRows(NamedTuple):
+    """A window with what it adds to the rows of its text."""
+
+    job: int
+    window: Window
+    rows: list[int]  # of the text, to which it adds
+    source: list[int]  # rows of the window
+    target: list[int]  # for each of them the place in `rows`
+    weight: list[float]
+
+
 def _jobs(
-    loaded: LoadedModel,
-    texts: Sequence[str],
-    pool: str | None,
-    special: bool,
-    spans: Sequence[Sequence[Span]] | None,
+    loaded: LoadedModel, texts: Sequence[str], pool: str | None, special: bool, spans: Spans
 ) -> list[_Job]:
     windower = loaded.windower()
     jobs = []
@@ -199,17 +199,6 @@ def _add_states(
             for item in group:
                 states[item.job][number, item.rows] += rows[done : done + len(item.rows)]
                 done += len(item.rows)
-
-
-class _WindowRows(NamedTuple):
-    """A window with what it adds to the rows of its text."""
-
-    job: int
-    window: Window
-    rows: list[int]  # of the text, to which it adds
-    source: list[int]  # rows of the window
-    target: list[int]  # for each of them the place in `rows`
-    weight: list[float]
 
 
 def _window_rows(number: int, job: _Job) -> list[_WindowRows]:

@@ -44,28 +44,31 @@ class Windower:
 
     def pair(self, number: int, ids: Sequence[int], second: Sequence[int]) -> list[Window]:
         """The windows of a pair: the first text whole, the second in parts."""
-        room = self.limit - self.tokenizer.special_count(pair=True) - len(ids)
-        if len(second) > room and room < max(1, self.limit // 4):
-            raise BertsmithError(
-                f"input {number}: its first text has {len(ids)} tokens, too many beside the "
-                f"second in a model that reads {self.limit}; shorten it or swap the two"
-            )
+        texts = "first", "second", "shorten it or swap the two"
+        room = self._room_beside(number, ids, second, *texts)
         ranges = self._parts(number, second, room)
         return [self._around(number, ids, second, part) for part in ranges]
 
     def beside(self, number: int, ids: Sequence[int], second: Sequence[int]) -> list[Window]:
         """The windows of a pair whose second text is whole beside parts of the first."""
-        room = self.limit - self.tokenizer.special_count(pair=True) - len(second)
-        if len(ids) > room and room < max(1, self.limit // 4):
-            raise BertsmithError(
-                f"input {number}: its second text has {len(second)} tokens, too many beside the "
-                f"first in a model that reads {self.limit}; shorten it"
-            )
+        room = self._room_beside(number, second, ids, "second", "first", "shorten it")
         first = self.tokenizer.build([-1], [])[0].index(-1)
         return [
             Window(number, *self.tokenizer.build(ids[part.start : part.stop], second), part, first)
             for part in self._parts(number, ids, room)
         ]
+
+    def _room_beside(
+        self, number: int, whole: Sequence[int], parted: Sequence[int], *texts: str
+    ) -> int:
+        """The tokens of a text in a window, beside the one that is whole."""
+        room = self.limit - self.tokenizer.special_count(pair=True) - len(whole)
+        if len(parted) > room and room < max(1, self.limit // 4):
+            own, other, advice = texts
+            many = f"its {own} text has {len(whole)} tokens, too many beside the {other}"
+            most = f"in a model that reads {self.limit}"
+            raise BertsmithError(f"input {number}: {many} {most}; {advice}")
+        return room
 
     def around(self, number: int, ids: Sequence[int], row: int, masks: int = 1) -> Window:
         """One window with the token at `row` as near to its middle as the text allows."""
@@ -78,10 +81,8 @@ class Windower:
         if len(ids) <= room:
             return [range(len(ids))]
         if self.long == "refuse":
-            raise BertsmithError(
-                f"input {number} has {len(ids):,} tokens, but the model reads {room:,} at once: "
-                "shorten it"
-            )
+            most = f"the model reads {room:,} at once: shorten it"
+            raise BertsmithError(f"input {number} has {len(ids):,} tokens, but {most}")
         if self.long in ("cut", "cut_left"):
             self.ledger.note("long texts cut")
             return [range(room) if self.long == "cut" else range(len(ids) - room, len(ids))]

@@ -141,22 +141,16 @@ def adapt(
             proofs.append(_proof("judged queries", old, new))
         gained = proofs[-1].gained
         if gained:
-            replace_directory(
-                target, partial(shutil.copytree, model, dirs_exist_ok=True), settings.overwrite
-            )
+            copy = partial(shutil.copytree, model, dirs_exist_ok=True)
+            replace_directory(target, copy, settings.overwrite)
         if gained and settings.replace:
             say("embedding the index with the adapted model")
             weights = index.weights
             re_embed(index.path, BuildSettings(encoder=encoder_of(stamp, target, device)))
             index.keep_weights(weights)
-    return Adapted(
-        gained,
-        proofs,
-        dict(Counter(pair.kind for _, pair in chosen)),
-        target if gained else None,
-        gained and settings.replace,
-        round(time.monotonic() - start, 1),
-    )
+    kinds, seconds = Counter(pair.kind for _, pair in chosen), round(time.monotonic() - start, 1)
+    written, replaced = target if gained else None, gained and settings.replace
+    return Adapted(gained, proofs, dict(kinds), written, replaced, seconds)
 
 
 def _seconds_to_embed(index: Index, texts: list[str]) -> float:
@@ -192,8 +186,7 @@ def learned_map(queries: Vectors, texts: Vectors, owners: Any, seed: int = 0) ->
     checks, learned = kept_out.nonzero().flatten()[:MOST_CHECKED], (~kept_out).nonzero().flatten()
     generator = torch.Generator().manual_seed(seed)
     mapping = LinearMap(torch.from_numpy(np.stack([queries, texts])), torch.from_numpy(owners))
-    rate = RATE / len(mapping.identity)
-    part = TrainPart(learning_rate=rate, weight_decay=0.0, epsilon=1e-8)
+    part = TrainPart(learning_rate=RATE / len(mapping.identity), weight_decay=0.0, epsilon=1e-8)
     alone = Ranks.alone(torch.device("cpu"))
     step = TrainingStep(mapping, optimizer_for(mapping, part), alone, clip=0.0)
     best, lowest, waited = mapping.identity, float("inf"), 0
@@ -264,10 +257,9 @@ def _split(pairs: list[list[Pair]], seed: int) -> tuple[list[list[Pair]], list[l
     count = min(MOST_HELD, int(len(pairs) * HELD))
     order = [pairs[number] for number in _random_order(len(pairs), seed, "held out")]
     if count < FEWEST or sum(map(len, order[count:])) < FEWEST:
-        raise BertsmithError(
-            f"too few documents to adapt to: {len(pairs):,} have a title, headings or sentences to "
-            f"train on; {int(FEWEST / HELD)} are needed"
-        )
+        usable = f"{len(pairs):,} have a title, headings or sentences to train on"
+        needed = f"{int(FEWEST / HELD)} are needed"
+        raise BertsmithError(f"too few documents to adapt to: {usable}; {needed}")
     return order[:count], order[count:]
 
 

@@ -11,7 +11,7 @@ from shutil import rmtree
 from typing import Any
 
 from bertsmith.errors import BertsmithError, setting_name
-from bertsmith.files import locked, sweep, sync, write_json, writing
+from bertsmith.files import locked, sweep, sync, whole_characters, write_json, writing
 from bertsmith.ledger import Ledger
 from bertsmith.search.database import (
     DATABASE,
@@ -25,7 +25,6 @@ from bertsmith.search.database import (
     is_state,
     pointed,
 )
-from bertsmith.search.documents import HALVES
 from bertsmith.search.encoder import (
     DEFAULT_MODEL,
     TextEncoder,
@@ -83,10 +82,8 @@ def update_folders(
                 command = f"bertsmith index --out {root} --move {gone} NEW"
                 move = setting_name(f"Index.move({gone!r}, NEW)", option=command)
                 drop = setting_name(f"Index.drop({gone!r})", option=f"--drop {gone}")
-                raise BertsmithError(
-                    f"{gone}: no such file or folder; if it was moved: {move}, and {drop} removes"
-                    " its files"
-                )
+                advice = f"if it was moved: {move}, and {drop} removes its files"
+                raise BertsmithError(f"{gone}: no such file or folder; {advice}")
         # The patterns of each folder: those of the settings, or those that the index has.
         changes = {"exclude": settings.exclude, "include": settings.include}
         changed = {key: [*filter(None, value)] for key, value in changes.items() if value}
@@ -141,9 +138,8 @@ def _files_below(store: Store, folder: Path) -> list[StoredFile]:
     below = [file for file in store.files("kind != ?", ADDED) if under(file.path, folder)]
     roots = store.meta().get("roots", [])
     if not below and not any(under(root, folder) for root in roots):
-        raise BertsmithError(
-            f"{folder}: not in the index {store.root}; its folders: {', '.join(roots)}"
-        )
+        known = ", ".join(roots)
+        raise BertsmithError(f"{folder}: not in the index {store.root}; its folders: {known}")
     return below
 
 
@@ -189,8 +185,7 @@ def _document(value: str | Mapping[str, Any]) -> tuple[str, ParsedDocument]:
         raise BertsmithError('a document is a text, or {"id": ..., "text": ..., "title": ...}')
     text, title = value["text"], str(value.get("title") or "")
     name = str(value.get("id") or value.get("_id") or text[:200])
-    cells = (HALVES.sub("\N{REPLACEMENT CHARACTER}", cell) for cell in (name, text, title))
-    name, text, title = cells
+    name, text, title = (whole_characters(cell) for cell in (name, text, title))
     return name, ParsedDocument(text, name, title)
 
 
@@ -295,10 +290,8 @@ def _stored_encoder(store: Store, settings: BuildSettings) -> TextEncoder | None
     root, meta, again = store.root, store.meta(), setting_name("re_embed", True)
     chunking, stamp = meta["chunking"], meta["model"]
     if asdict(settings.chunking(chunking)) != chunking:
-        raise BertsmithError(
-            f"{root}: its passages have {chunking['size']} characters, {chunking['overlap']} of"
-            f" them shared; use {again} to change that"
-        )
+        how = "its passages have {size} characters, {overlap} of them shared".format(**chunking)
+        raise BertsmithError(f"{root}: {how}; use {again} to change that")
     if settings.dtype not in (None, meta["dtype"]):
         raise BertsmithError(f"{root}: its vectors are {meta['dtype']}; {again} changes that")
     if stamp is None:
@@ -307,9 +300,8 @@ def _stored_encoder(store: Store, settings: BuildSettings) -> TextEncoder | None
         return None
     if settings.keywords_only:
         raise BertsmithError(f"{root}: was built with vectors; choose another folder for the index")
-    encoder = settings.encoder or encoder_of(
-        stamp, settings.model, settings.device, settings.precision
-    )
+    own = settings.model, settings.device, settings.precision
+    encoder = settings.encoder or encoder_of(stamp, *own)
     if encoder.hash != stamp["hash"]:
         raise another_model(root, stamp, encoder.name)
     width = encoder.width or stamp["dimension"]
@@ -317,10 +309,8 @@ def _stored_encoder(store: Store, settings: BuildSettings) -> TextEncoder | None
     for name, value in stored.items():
         if getattr(settings, name) not in (None, value):
             option = f"--{name.replace('_', '-')} {shlex.quote(str(value))}"
-            raise BertsmithError(
-                f"{root}: its passages were embedded with {setting_name(name, value, option)};"
-                f" use {again} to change that"
-            )
+            how = f"its passages were embedded with {setting_name(name, value, option)}"
+            raise BertsmithError(f"{root}: {how}; use {again} to change that")
     if settings.query_prompt is not None:
         with store.transaction():
             store.set_meta(model={**stamp, "query_prompt": settings.query_prompt})
@@ -361,9 +351,8 @@ def _copied(store: Store, settings: BuildSettings) -> tuple[Store, TextEncoder |
 
 def _rebuilt(database: sqlite3.Connection, file: StoredFile) -> ParsedDocument:
     """Rebuild a document from its passages, which are separated by white space only."""
-    rows = database.execute(
-        "SELECT first, last, title, text FROM passages WHERE file = ? ORDER BY first", (file.id,)
-    ).fetchall()
+    sql = "SELECT first, last, title, text FROM passages WHERE file = ? ORDER BY first"
+    rows = database.execute(sql, (file.id,)).fetchall()
     text = ""
     for first, last, _, passage in rows:
         if last >= len(text):

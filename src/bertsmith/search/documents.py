@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bertsmith.data.streams import Stream, suffix_of
+from bertsmith.data.streams import Stream
 from bertsmith.data.tables import Row, Table, is_absent
 from bertsmith.errors import BertsmithError
-from bertsmith.files import PACKED, open_bytes, read_whole, reading
+from bertsmith.files import PACKED, open_bytes, read_whole, reading, suffix_of, whole_characters
 from bertsmith.ledger import Ledger
 from bertsmith.search.encodings import decode, encoding_of, is_text
 from bertsmith.search.formats import Blocks, ParsedDocument, read_docx, read_html, read_pdf
@@ -21,7 +21,6 @@ BINARY = "holds no text (a binary file)"
 MINIFIED = "minified code"
 MINIFIABLE, LONG_LINES = (".js", ".mjs", ".cjs", ".css"), 500  # mean characters of a line
 DATA = re.compile(r"(data:[\w/+.;=-]+;base64,)([A-Za-z0-9+/=]{80,})")
-HALVES = re.compile("[\ud800-\udfff]")  # surrogates, invalid in UTF-8
 ENDINGS = {
     "text": ".txt .text .log .srt .eml",
     "markdown": ".md .markdown .mdown .qmd .rmd",
@@ -124,7 +123,7 @@ def _cell_text(cell: dict[str, Any], ledger: Ledger) -> str:
         texts.append("".join(output.get("text", data.get("text/plain", ""))))
         pictures = sum(kind.startswith("image") for kind in data)
         ledger.note("pictures in notebooks, left out", pictures)
-    return HALVES.sub("\N{REPLACEMENT CHARACTER}", "\n".join(texts))
+    return whole_characters("\n".join(texts))
 
 
 def _table_documents(path: Path, kind: str, ledger: Ledger) -> Iterator[ParsedDocument]:
@@ -154,9 +153,8 @@ def _rows(table: Table, ledger: Ledger) -> Iterator[ParsedDocument]:
     with_names = not texts and table.header
     for row in table.rows:
         cells = {name: _cell(row, name) for name in texts or unused}
-        text = "\n".join(
-            f"{name}: {cell}" if with_names else cell for name, cell in cells.items() if cell
-        )
+        full = ((f"{name}: " if with_names else "", cell) for name, cell in cells.items() if cell)
+        text = "\n".join(name + cell for name, cell in full)
         title = _cell(row, title_column) if title_column else ""
         if not text.strip() and not title.strip():
             ledger.note("rows without a text, left out")
@@ -173,7 +171,7 @@ def _cell(row: Row, column: str) -> str:
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         value = " ".join(value)
     known = isinstance(value, str | bool | int | float)
-    return HALVES.sub("\N{REPLACEMENT CHARACTER}", str(value)) if known else ""
+    return whole_characters(str(value)) if known else ""
 
 
 FENCE = re.compile(r" {0,3}(```|~~~)")

@@ -89,8 +89,7 @@ class PassageEmbedder:
 
     def show_progress(self) -> None:
         """Report how much of the text is read and embedded."""
-        waiting = sum(map(len, self.texts.values()))
-        self.done = max(self.done, self.read - waiting)
+        self.done = max(self.done, self.read - sum(map(len, self.texts.values())))
         self.report(self.done, self.total)
 
     def flush(self, ahead: bool = False) -> None:
@@ -171,11 +170,9 @@ class PassageEmbedder:
 
     def _copy(self, segment: Segment) -> list[tuple[tuple[int, int], tuple[int, bytes]]]:
         """Copy the rows in use to the segment that is being filled: (place, passage with key)."""
-        rows = self.store.database.execute(
-            "SELECT v.row, p.id, p.key FROM vectors v JOIN passages p ON p.id = v.passage"
-            " WHERE v.segment = ? ORDER BY v.row",
-            (segment.id,),
-        ).fetchall()
+        sql = "SELECT v.row, p.id, p.key FROM vectors v JOIN passages p ON p.id = v.passage"
+        sql += " WHERE v.segment = ? ORDER BY v.row"
+        rows = self.store.database.execute(sql, (segment.id,)).fetchall()
         if not rows:
             return []
         used = list(dict.fromkeys(row for row, *_ in rows))

@@ -96,9 +96,8 @@ class TextEncoder:
     def _embed(self, texts: list[str], prompt: str | None) -> Vectors:
         from bertsmith.tasks.embedding import embed
 
-        vectors = embed(
-            self.model, texts, normalise=True, long=self.long, prompt=prompt, width=self.width
-        )
+        how: Any = {"long": self.long, "prompt": prompt, "width": self.width}
+        vectors = embed(self.model, texts, normalise=True, **how)
         # Empty texts and overflows in half precision get a zero vector.
         return np.nan_to_num(vectors, nan=0.0, posinf=0.0, neginf=0.0)
 
@@ -115,11 +114,9 @@ class TextEncoder:
         """Count the passages that took several windows, and say how to save the time."""
         count = 0 if self._loaded is None else self._loaded.ledger.counts.pop(WINDOWED, 0)
         if count:
-            ledger.note(
-                f"passages of more than {self.stamp['max_length']} tokens, read in several windows"
-                " (`long` set to cut reads only their beginning, which is faster)",
-                count,
-            )
+            what = f"passages of more than {self.stamp['max_length']} tokens"
+            advice = "`long` set to cut reads only their beginning, which is faster"
+            ledger.note(f"{what}, read in several windows ({advice})", count)
 
 
 def search_prompts(name: str | Path) -> Prompts:
@@ -139,15 +136,9 @@ def encoder_of(
     ledger: Ledger | None = None,
 ) -> TextEncoder:
     """The encoder of an index, with the settings of its vectors; `name` is its new location."""
-    return TextEncoder(
-        str(name or stamp.get("name")),
-        device,
-        dtype,
-        stamp.get("long", "window"),
-        (stamp.get("query_prompt"), stamp.get("document_prompt")),
-        stamp.get("width"),
-        ledger,
-    )
+    place, long = str(name or stamp.get("name")), stamp.get("long", "window")
+    prompts = stamp.get("query_prompt"), stamp.get("document_prompt")
+    return TextEncoder(place, device, dtype, long, prompts, stamp.get("width"), ledger)
 
 
 def another_model(path: Path, stamp: Mapping[str, Any], name: str) -> BertsmithError:

@@ -34,8 +34,7 @@ def decode(data: bytes, path: Path, ledger: Ledger) -> str:
         return data.decode(name).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         start = max(0, error.start - SAMPLE // 2)
-        guess = _guess(data[start : start + SAMPLE], ledger)
-        return data.decode(guess, "replace")
+        return data.decode(_guess(data[start : start + SAMPLE], ledger), "replace")
 
 
 def encoding_of(path: Path, ledger: Ledger) -> str | None:

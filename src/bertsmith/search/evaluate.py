@@ -23,11 +23,8 @@ from bertsmith.search.index import Index
 from bertsmith.tasks.task import weighted_mean
 
 DEPTH = 100  # documents that are ranked for each query
-METRICS: dict[str, Callable[[Sequence[str], Mapping[str, int]], float]] = {
-    "ndcg@10": ndcg,
-    "recall@100": recall,
-    "mrr": reciprocal_rank,
-}
+Metric = Callable[[Sequence[str], Mapping[str, int]], float]
+METRICS: dict[str, Metric] = {"ndcg@10": ndcg, "recall@100": recall, "mrr": reciprocal_rank}
 Judgements = dict[str, dict[str, int]]
 Run = dict[str, dict[str, float]]  # query → document → score
 
@@ -64,10 +61,10 @@ def _json_query(line: str, where: str) -> tuple[str, str]:
 def _tabbed_query(line: str, where: str) -> tuple[str, str]:
     name, tab, text = line.partition("\t")
     if not tab:
-        raise BertsmithError(
-            f"{where}: not a query; known: BEIR's queries.jsonl, lines of an id, a tab and a text,"
-            " TREC topics, SMART's .I and .W"
+        known = (
+            "BEIR's queries.jsonl, lines of an id, a tab and a text, TREC topics, SMART's .I and .W"
         )
+        raise BertsmithError(f"{where}: not a query; known: {known}")
     return name.strip(), text.strip()
 
 
@@ -95,10 +92,9 @@ def read_judgements(path: Path, best: int | None = None) -> Judgements:
         if not cells or (number == 1 and cells[0] in ("query-id", "query_id", "qid", "query")):
             continue
         if len(cells) not in (3, 4):
-            raise BertsmithError(
-                f"{path}, line {number}: {len(cells)} columns; judgements have three (query,"
-                " document, grade) or TREC's four (query, 0, document, grade)"
-            )
+            known = "three (query, document, grade) or TREC's four (query, 0, document, grade)"
+            where = f"{path}, line {number}"
+            raise BertsmithError(f"{where}: {len(cells)} columns; judgements have {known}")
         grade = whole_number(cells[-1], f"{path}, line {number}: the grade", -1000, 1000)
         judgements.setdefault(cells[0], {})[cells[-2]] = grade
     if not judgements:
@@ -155,9 +151,8 @@ def evaluate_search(
     judged = judged_queries(queries, judgements)
     run: Run = {}
     for done, name in enumerate(judged, 1):
-        hits = index.search(
-            queries[name], DEPTH + 50, mode=mode, by_document=True, highlight=False, **options
-        )
+        how: Any = {"by_document": True, "highlight": False, **options}
+        hits = index.search(queries[name], DEPTH + 50, mode=mode, **how)
         scores: dict[str, float] = {}
         for rank, hit in enumerate(hits, 1):
             score = hit.score if options.get("rerank") is None else -float(rank)
@@ -171,10 +166,9 @@ def judged_queries(queries: Mapping[str, str], judgements: Judgements) -> list[s
     """The names of the queries that are judged; none is an error."""
     judged = [name for name in judgements if name in queries]
     if not judged:
-        names = ", ".join(list(queries)[:3]), ", ".join(list(judgements)[:3])
-        raise BertsmithError(
-            f"no query is judged: queries are called {names[0]}, ..., judgements {names[1]}, ..."
-        )
+        names, others = ", ".join([*queries][:3]), ", ".join([*judgements][:3])
+        known = f"queries are called {names}, ..., judgements {others}, ..."
+        raise BertsmithError(f"no query is judged: {known}")
     return judged
 
 

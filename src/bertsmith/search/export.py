@@ -62,9 +62,8 @@ def _sql(index: Index, out: Path, table: str) -> int:
                 stream.write("\t".join(map(_copied, row.values())))
                 stream.write("\t[" + ",".join(f"{value:.8g}" for value in vector) + "]\n")
             count += len(rows)
-        stream.write(
-            f"\\.\nCREATE INDEX ON {table} USING hnsw (embedding vector_ip_ops);\nCOMMIT;\n"
-        )
+        index_rows = f"CREATE INDEX ON {table} USING hnsw (embedding vector_ip_ops);"
+        stream.write(f"\\.\n{index_rows}\nCOMMIT;\n")
     return count
 
 
@@ -77,19 +76,16 @@ def _copied(value: str | int) -> str:
 def send_to_qdrant(index: Index, address: str, collection: str, key: str | None = None) -> int:
     """Create a collection of a Qdrant server and send all passages; the number of passages."""
     if urlsplit(address).scheme not in ("http", "https"):
-        raise BertsmithError(
-            f"{address[:80]}: the address of Qdrant must begin with http:// or https://"
-        )
+        advice = "the address of Qdrant must begin with http:// or https://"
+        raise BertsmithError(f"{address[:80]}: {advice}")
     base = f"{address.rstrip('/')}/collections/{quote(collection, safe='')}"
     count = 0
     for rows, vectors in _portions(index):
         if not count:
             size = {"size": int(vectors.shape[1]), "distance": "Cosine"}
             _put(base, {"vectors": size}, key)
-        points = [
-            {"id": row.pop("id"), "vector": vector, "payload": row}
-            for row, vector in zip(rows, vectors.tolist(), strict=True)
-        ]
+        pairs = zip(rows, vectors.tolist(), strict=True)
+        points = [{"id": row.pop("id"), "vector": own, "payload": row} for row, own in pairs]
         _put(f"{base}/points?wait=true", {"points": points}, key)
         count += len(points)
     return count
@@ -102,9 +98,8 @@ def _put(address: str, content: dict[str, Any], key: str | None) -> None:
         with urlopen(request, timeout=TIMEOUT) as answer:
             answer.read(1 << 20)
     except HTTPError as error:
-        text = error.read(1000).decode("utf-8", "replace")
-        refusal = f"{error.code}: {one_line(text)}"
-        raise BertsmithError(f"{address}: Qdrant refused ({refusal})") from None
+        text = one_line(error.read(1000).decode("utf-8", "replace"))
+        raise BertsmithError(f"{address}: Qdrant refused ({error.code}: {text})") from None
     except OSError as error:  # a URLError is one
         cause = getattr(error, "reason", error)
         raise BertsmithError(f"{address}: no answer ({one_line(cause)})") from None

@@ -1,24 +1,19 @@
 """Filters of a search: files by pattern, kinds, and dates."""
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.search.documents import KINDS
+from bertsmith.settings.search import SearchSettings
 
 KNOWN = (*dict.fromkeys(KINDS.values()), "added")
 
 
-def condition(
-    files: str | Sequence[str],
-    kinds: str | Sequence[str],
-    after: str | float | None,
-    before: str | float | None,
-) -> tuple[str, list[Any]]:
-    """Filters as the command line takes them → a condition on files `f` in SQL, and its values."""
-    patterns = [files] if isinstance(files, str) else list(files)
-    names = [kinds] if isinstance(kinds, str) else list(kinds)
+def condition(settings: SearchSettings) -> tuple[str, list[Any]]:
+    """The filters of a search → a condition on files `f` in SQL, and its values."""
+    both = (settings.files, settings.kinds)
+    patterns, names = ([one] if isinstance(one, str) else list(one) for one in both)
     for kind in names:
         if kind not in KNOWN:
             known = ", ".join(KNOWN)
@@ -32,8 +27,8 @@ def condition(
     if names:
         conditions.append(f"f.kind IN ({', '.join('?' for _ in names)})")
         values += names
-    for time, name, operator in ((after, "after", ">="), (before, "before", "<")):
-        if time is not None:
+    for name, operator in (("after", ">="), ("before", "<")):
+        if (time := getattr(settings, name)) is not None:
             conditions.append(f"f.modified {operator} ?")
             values.append(_time(time, name))
     return " AND ".join(conditions), values
@@ -49,6 +44,5 @@ def _time(value: str | float, name: str) -> int:
             moment += timedelta(days=1)
         return int(moment.timestamp()) * 1_000_000_000
     except (ValueError, OverflowError, TypeError, OSError):
-        raise BertsmithError(
-            f"{name} is {str(value)[:40]!r}, not a date such as 2024-05-31 or 2024-05-31T18:00"
-        ) from None
+        dates = "2024-05-31 or 2024-05-31T18:00"
+        raise BertsmithError(f"{name} is {str(value)[:40]!r}, not a date such as {dates}") from None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import import_package, one_line
+from bertsmith.files import import_package, one_line, parsing
 
 Lines = list[tuple[int, int]]  # (character, line)
 Headings = list[tuple[int, int, str]]  # (character, level, text)
@@ -172,7 +172,7 @@ def read_pdf(path: Path, data: bytes) -> ParsedDocument:
     # Its warnings do not name the file; unreadable files are errors below.
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     blocks = Blocks()
-    try:
+    with parsing(path, "a PDF"):
         reader = pypdf.PdfReader(io.BytesIO(data))
         if reader.is_encrypted and not reader.decrypt(""):
             raise BertsmithError(f"{path}: is protected by a password")
@@ -182,10 +182,6 @@ def read_pdf(path: Path, data: bytes) -> ParsedDocument:
             text = (page.extract_text() or "").encode("utf-8", "replace").decode()
             blocks.add(f"{text}\n\n", number)
         title = str(reader.metadata.get("/Title") or "") if reader.metadata else ""
-    except BertsmithError:
-        raise
-    except Exception as error:  # pypdf raises exceptions of any type for damaged files
-        raise BertsmithError(f"{path}: not a PDF that can be read ({one_line(error)})") from error
     document = blocks.document("page", title.encode("utf-8", "replace").decode()[:LONGEST_TITLE])
     if not document.text.strip():
         raise BertsmithError(f"{path}: a PDF without text (scanned pages need text recognition)")
@@ -195,19 +191,13 @@ def read_pdf(path: Path, data: bytes) -> ParsedDocument:
 def read_docx(path: Path, data: bytes) -> ParsedDocument:
     """The paragraphs and tables of a Word document; its unit is the paragraph."""
     docx = import_package("docx", f"{path}: Word documents need python-docx", "bertsmith[search]")
-    try:
+    with parsing(path, "a Word document"):
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > LARGEST_DOCX:
                 raise BertsmithError(f"{path}: unpacks to more than {LARGEST_DOCX >> 20} MiB")
         document = docx.Document(io.BytesIO(data))
         contents = [_block(block) for block in document.iter_inner_content()]
         title = document.core_properties.title or ""
-    except BertsmithError:
-        raise
-    except Exception as error:  # python-docx passes on exceptions of zip and XML parsers
-        raise BertsmithError(
-            f"{path}: not a Word document that can be read ({one_line(error)})"
-        ) from error
     blocks = Blocks()
     for number, (text, level) in enumerate(contents, 1):
         if text.strip():

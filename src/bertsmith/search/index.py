@@ -17,7 +17,7 @@ from bertsmith.ledger import Ledger
 from bertsmith.numbers import real_number, whole_number
 from bertsmith.search import build
 from bertsmith.search.database import DamagedIndexError, current
-from bertsmith.search.encoder import TextEncoder
+from bertsmith.search.encoder import TextEncoder, Vectors
 from bertsmith.search.filters import condition
 from bertsmith.search.fuse import Ranking, fuse
 from bertsmith.search.hits import Hit, best_of_documents, distinct, hit_of
@@ -31,7 +31,6 @@ from bertsmith.settings import picked, taking
 from bertsmith.settings.search import IndexSettings, SearchSettings
 
 if TYPE_CHECKING:
-    from bertsmith.search.encoder import Vectors
     from bertsmith.search.rerank import Reranker
 
 MODES = ("hybrid", "keywords", "vectors")
@@ -259,7 +258,7 @@ class Index:
         for weight in settings.weights or ():
             real_number(weight, "a weight", 0.0)
         top = whole_number(top, "top", 1, MOST)
-        filters = condition(settings.files, settings.kinds, settings.after, settings.before)
+        filters = condition(settings)
         parsed, reranker = parse(query), self.reranker(settings.rerank)
         if not parsed.text.strip():
             return []
@@ -318,9 +317,8 @@ class Index:
             return error
         update = setting_name("Index.update()", option=f"bertsmith index --out {self.path}")
         keywords = setting_name("mode", "keywords", "search --keywords")
-        return BertsmithError(
-            f"{error.message}; {update} rebuilds it from the text, and {keywords} needs no vectors"
-        )
+        advice = f"{update} rebuilds it from the text, and {keywords} needs no vectors"
+        return BertsmithError(f"{error.message}; {advice}")
 
     def _rankings(
         self, query: Query, mode: str, filters: tuple[str, list[Any]], depth: int
@@ -373,10 +371,8 @@ class Index:
     def _vectors(self) -> VectorTable:
         if not self._stamp():
             keywords = setting_name("mode", "keywords", "--keywords")
-            raise BertsmithError(
-                f"{self.path}: was built without vectors; search it with {keywords}, or build it"
-                " again with a model"
-            )
+            advice = f"search it with {keywords}, or build it again with a model"
+            raise BertsmithError(f"{self.path}: was built without vectors; {advice}")
         if self._table is None or self._table.generation != self._store.generation():
             self._table = VectorTable(self._store)
         return self._table

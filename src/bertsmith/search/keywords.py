@@ -122,8 +122,7 @@ def parse(text: str) -> Query:
         if words and other.endswith("*"):
             prefixes.append(words.pop())
         for term in [term for word in words for term in _terms(word)]:
-            single = len(term) == 1 and RUNS.fullmatch(term)
-            (prefixes if single else terms).append(term)
+            (prefixes if len(term) == 1 and RUNS.fullmatch(term) else terms).append(term)
     return Query(text, *(tuple(dict.fromkeys(words)) for words in (terms, prefixes, phrases)))
 
 
@@ -232,11 +231,9 @@ class KeywordSearch:
         wanted = " OR ".join(clauses)  # with phrases, which count for the score too
         if query.required:
             wanted = f"({query.required}) AND ({wanted})"
-        rows = self.index.execute(
-            f"SELECT rowid, -bm25(words, {TITLE_WEIGHT}, 1.0) AS score FROM words"
-            " WHERE words MATCH ? ORDER BY score DESC, rowid LIMIT ?",
-            (wanted, depth if allowed is None else -1),
-        )
+        sql = f"SELECT rowid, -bm25(words, {TITLE_WEIGHT}, 1.0) AS score FROM words"
+        sql += " WHERE words MATCH ? ORDER BY score DESC, rowid LIMIT ?"
+        rows = self.index.execute(sql, (wanted, depth if allowed is None else -1))
         if allowed is None:
             return rows.fetchall()
         permitted = set(allowed.tolist())
@@ -266,12 +263,10 @@ class KeywordSearch:
         if not wanted:
             return
         self.memory.execute("DELETE FROM t")
-        clean = text.replace("\1", " ").replace("\2", " ").replace("\0", " ")
-        apart, spaces = _apart(clean)
+        apart, spaces = _apart(text.replace("\1", " ").replace("\2", " ").replace("\0", " "))
         self.memory.execute("INSERT INTO t(rowid, x) VALUES (1, ?)", (apart,))
-        row = self.memory.execute(
-            "SELECT highlight(t, 0, char(1), char(2)) FROM t WHERE t MATCH ?", (wanted,)
-        ).fetchone()
+        sql = "SELECT highlight(t, 0, char(1), char(2)) FROM t WHERE t MATCH ?"
+        row = self.memory.execute(sql, (wanted,)).fetchone()
         place = start = 0
         for part in re.split("([\1\2])", row[0]) if row else ():
             if part == "\1":

@@ -23,35 +23,32 @@ MOST = 200_000  # characters of the arguments of a call
 READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 Text = Annotated[str, Field(min_length=1)]
 Few = Annotated[int, Field(ge=0, le=20)]
+PassageId = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
 class SearchRequest(RequestBody):
     """What `search` is asked."""
 
-    query: Annotated[
-        Text, Field(description='Words, "exact phrases", or a question in plain language.')
-    ]
-    top: Annotated[int, Field(ge=1, le=50, description="Number of passages.")] = 10
-    files: Annotated[
-        list[str], Field(default_factory=list, description="Only files like these, such as *.md.")
-    ]
+    query: Text = Field(description='Words, "exact phrases", or a question in plain language.')
+    top: int = Field(10, ge=1, le=50, description="Number of passages.")
+    files: list[str] = Field(
+        default_factory=list, description="Only files like these, such as *.md."
+    )
 
 
 class ReadRequest(RequestBody):
     """What `read` is asked."""
 
-    passage: Annotated[
-        int, Field(ge=0, lt=1 << 63, description="The number of a passage that search returned.")
-    ]
-    before: Annotated[Few, Field(description="How many passages before it.")] = 2
-    after: Annotated[Few, Field(description="How many passages after it.")] = 2
+    passage: PassageId = Field(description="The number of a passage that search returned.")
+    before: Few = Field(2, description="How many passages before it.")
+    after: Few = Field(2, description="How many passages after it.")
 
 
 class QuestionRequest(RequestBody):
     """What `find_answer` is asked."""
 
-    question: Annotated[Text, Field(description="A question whose answer is a few words.")]
-    top: Annotated[int, Field(ge=1, le=10, description="Number of answers.")] = 3
+    question: Text = Field(description="A question whose answer is a few words.")
+    top: int = Field(3, ge=1, le=10, description="Number of answers.")
 
 
 class AssistantTool(NamedTuple):
@@ -88,8 +85,7 @@ def index_tools(
     def find_answer(request: Any) -> Any:
         assert reader is not None
         hits = index_of(request).search(request.question, 10)
-        best = answers(reader, request.question, hits, request.top)
-        return [answer.to_dict() for answer in best]
+        return [answer.to_dict() for answer in answers(reader, request.question, hits, request.top)]
 
     tools = {
         "search": AssistantTool(

@@ -52,10 +52,8 @@ def mine(
         raise BertsmithError(f"{index.path}: was built without vectors: mine by keywords")
     teacher = index.reranker(how.teacher)
     if teacher is not None and teacher.pairs is None:
-        raise BertsmithError(
-            f"{how.teacher}: a teacher is a reranker or a classifier of pairs; this model has no"
-            " such head"
-        )
+        needed = "a teacher is a reranker or a classifier of pairs; this model has no such head"
+        raise BertsmithError(f"{how.teacher}: {needed}")
     for start in range(0, len(questions), PORTION):
         portion = questions[start : start + PORTION]
         texts = list(dict.fromkeys(text for question in portion for text in question.positives))
@@ -157,7 +155,5 @@ def read_questions(path: Path) -> list[MiningQuestion]:
             f"{path}: pairs with scores; mining needs queries with texts that answer them "
             f"(columns anchor and positive), or queries with {setting_name('judgements')}"
         )
-    return [
-        MiningQuestion(row.anchor, row.positives, row.texts[1 + len(row.positives) :])
-        for row in examples
-    ]
+    parts = ((row, 1 + len(row.positives)) for row in examples)  # after the anchor
+    return [MiningQuestion(row.anchor, row.positives, row.texts[end:]) for row, end in parts]

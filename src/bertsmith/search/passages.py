@@ -29,9 +29,8 @@ class Chunking:
         if not 50 <= self.size <= 100_000:
             raise BertsmithError(f"the size of passages is from 50 to 100,000, not {self.size}")
         if not 0 <= self.overlap <= self.size // 2:
-            raise BertsmithError(
-                f"the overlap of passages is from 0 to half of their size, not {self.overlap}"
-            )
+            most = "half of their size"
+            raise BertsmithError(f"the overlap of passages is from 0 to {most}, not {self.overlap}")
 
 
 @dataclass(frozen=True)

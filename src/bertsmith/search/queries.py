@@ -1,13 +1,11 @@
 """Vectors of queries by the model of an index; by bertsmith-embed in NumPy, without PyTorch."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -48,15 +46,14 @@ class IndexModel:
                 encoder = encoder_of(stamp, name, self.device, self.dtype, self.ledger)
             except BertsmithError as error:
                 keywords = setting_name("mode", "keywords", "--keywords")
-                raise BertsmithError(
-                    f"{self.path}: its model cannot be opened ({error.message}); say where it is"
-                    f" with {setting_name('model')}, or search with {keywords}"
-                ) from error
+                fault = f"its model cannot be opened ({error.message})"
+                advice = f"say where it is with {setting_name('model')}, or search with {keywords}"
+                raise BertsmithError(f"{self.path}: {fault}; {advice}") from error
             self.check(stamp, encoder, name)
             self.encoder = encoder
         return self.encoder
 
-    def shared(self) -> IndexModel:
+    def shared(self) -> Self:
         """The same model for another reader, which uses it in turn."""
         other = copy(self)
         other._queries = None

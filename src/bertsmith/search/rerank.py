@@ -59,10 +59,8 @@ class Reranker:
         tokens, *passages = map(_units, states)
         if not len(tokens):
             return [0.0] * len(texts)
-        return [
-            min(1.0, float((tokens @ own.T).max(1).mean())) if len(own) else -1.0  # rounded up
-            for own in passages
-        ]
+        means = (float((tokens @ own.T).max(1).mean()) if len(own) else -1.0 for own in passages)
+        return [min(1.0, mean) for mean in means]  # some are rounded up
 
 
 def _opened(model: str | Path | LoadedModel, device: str | None) -> LoadedModel:
@@ -108,10 +106,8 @@ def answers(
     """Return the best extractive answers from the passages of a search, with locations."""
     loaded = _opened(model, device)
     if "answer" not in loaded.model.heads:
-        finetune = setting_name(
-            "finetune(MODEL, 'TRAIN.json')",
-            option="bertsmith finetune MODEL TRAIN.json --task answering --out FOLDER",
-        )
+        command = "bertsmith finetune MODEL TRAIN.json --task answering --out FOLDER"
+        finetune = setting_name("finetune(MODEL, 'TRAIN.json')", option=command)
         raise BertsmithError(f"answers need a model that was fine-tuned for answering: {finetune}")
     chosen = [hit for hit in hits if hit.text.strip()]
     if not chosen or not question.strip():

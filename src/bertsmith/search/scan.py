@@ -26,6 +26,7 @@ DEFAULTS = {
     "minified files and source maps": ["*.min.js", "*.min.mjs", "*.min.css", "*.[jc]s*.map"],
     "files that may hold passwords or keys": SECRETS.split(),
 }
+Patterns = Mapping[str, Mapping[str, list[str]]]  # of each root: `exclude` and `include`
 Rule = tuple[str, str, GitIgnoreSpec]  # what it leaves out, the folder that it applies to, patterns
 
 
@@ -63,12 +64,9 @@ def under(key: str, root: Path | str) -> bool:
 
 
 def scan(
-    roots: Sequence[Path], ledger: Ledger, patterns: Mapping[str, Mapping[str, list[str]]]
+    roots: Sequence[Path], ledger: Ledger, patterns: Patterns
 ) -> tuple[list[SourceFile], dict[str, str]]:
-    """List every regular file of the roots once, in order, and why others could not be read.
-
-    `patterns` has the patterns `exclude` and `include` of each root, as .gitignore writes them.
-    """
+    """List every regular file of the roots once, in order, and why others could not be read."""
     files: dict[str, SourceFile] = {}
     unread: dict[str, str] = {}
     for root in roots:
@@ -95,8 +93,7 @@ def _walk(
 ) -> Iterator[Path]:
     def unreadable(error: OSError) -> None:
         if error.errno not in GONE:
-            key = text_key(Path(error.filename))
-            unread[key] = f"cannot be read ({cause(error)})"
+            unread[text_key(Path(error.filename))] = f"cannot be read ({cause(error)})"
 
     last = [(what, str(root), patterns(lines)) for what, lines in DEFAULTS.items()]
     last += [("files and folders of `exclude`", str(root), patterns(own.get("exclude", [])))]

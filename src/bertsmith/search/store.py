@@ -1,7 +1,5 @@
 """The store: a folder with a SQLite database and segments of vectors, changed by transactions."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import marshal
@@ -13,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import one_line, sweep, sync, write_json, writing
@@ -120,7 +118,7 @@ class Store:
         self._changes = 0  # rows that this connection had changed when the transaction began
 
     @classmethod
-    def create(cls, root: Path, meta: dict[str, Any]) -> Store:
+    def create(cls, root: Path, meta: dict[str, Any]) -> Self:
         """Create an empty store in a new folder of `root`; `switch` makes it the current one."""
         with writing(root):
             folder = root / os.urandom(4).hex()
@@ -135,11 +133,8 @@ class Store:
         return store
 
     @classmethod
-    def open(cls, root: Path, write: bool = False) -> Store:
-        """Open the current store of a folder; a writer verifies it first.
-
-        Readers verify what they read; checking the whole would take as long as the index is large.
-        """
+    def open(cls, root: Path, write: bool = False) -> Self:
+        """Open the current store of a folder; a writer verifies it all, readers what they read."""
         folder = current(root)
         path = folder / DATABASE
         if not path.is_file():
@@ -152,10 +147,9 @@ class Store:
             with damage_named(path):
                 written = parse_whole(store.meta().get("format"))
                 if written != FORMAT:
-                    raise BertsmithError(
-                        f"{root}: its format is {written}, this version of bertsmith reads"
-                        f" {FORMAT}: remove {root} and build it again"
-                    )
+                    known = f"this version of bertsmith reads {FORMAT}"
+                    advice = f"remove {root} and build it again"
+                    raise BertsmithError(f"{root}: its format is {written}, {known}: {advice}")
                 if write:
                     store.verify()
                     database.execute(PENDING)
@@ -271,20 +265,14 @@ class Store:
         return self._insert(sql, (path, kind, size, modified, sha256))
 
     def _insert(self, sql: str, values: Sequence[Any]) -> int:
-        number = self.database.execute(sql, values).lastrowid
-        assert number is not None
-        return number
+        return self.database.execute(sql, values).lastrowid or 0
 
     def remove_file(self, file: int) -> None:
         """Remove a file with its passages."""
-        rows = self.database.execute(
-            "SELECT id, title, heading, text FROM passages WHERE file = ?", (file,)
-        ).fetchall()
-        for number, title, heading, text in rows:
-            self.database.execute(
-                "INSERT INTO words (words, rowid, title, text) VALUES ('delete', ?, ?, ?)",
-                (number, *_indexed(title, heading, text)),
-            )
+        sql = "SELECT id, title, heading, text FROM passages WHERE file = ?"
+        delete = "INSERT INTO words (words, rowid, title, text) VALUES ('delete', ?, ?, ?)"
+        for number, *texts in self.database.execute(sql, (file,)).fetchall():
+            self.database.execute(delete, (number, *_indexed(*texts)))
         own = "SELECT id FROM passages WHERE file = ?"
         self.database.execute(f"DELETE FROM vectors WHERE passage IN ({own})", (file,))
         self.database.execute("DELETE FROM passages WHERE file = ?", (file,))
@@ -297,10 +285,8 @@ class Store:
         values += [passage.start, passage.end, text]
         sql = f"INSERT INTO passages (file, {COLUMNS}, key, sum) VALUES (?{', ?' * 10})"
         number = self._insert(sql, (file, *values, key, checksum(values)))
-        self.database.execute(
-            "INSERT INTO words (rowid, title, text) VALUES (?, ?, ?)",
-            (number, *_indexed(title, heading, text)),
-        )
+        words = (number, *_indexed(title, heading, text))
+        self.database.execute("INSERT INTO words (rowid, title, text) VALUES (?, ?, ?)", words)
         new = distinct_words(f"{title} {heading} {text}") - self._seen
         rows = [(word,) for word in new]
         self.database.executemany("INSERT OR IGNORE INTO vocabulary VALUES (?)", rows)
@@ -328,11 +314,9 @@ class Store:
 
     def set_vectors(self, rows: Iterable[tuple[int, int, int, bytes]]) -> None:
         """Record vectors of passages that are still stored: (segment, row, passage, its key)."""
-        self.database.executemany(
-            "INSERT OR REPLACE INTO vectors (passage, segment, row)"
-            " SELECT id, ?, ? FROM passages WHERE id = ? AND key = ?",
-            rows,
-        )
+        stored = "SELECT id, ?, ? FROM passages WHERE id = ? AND key = ?"
+        sql = f"INSERT OR REPLACE INTO vectors (passage, segment, row) {stored}"
+        self.database.executemany(sql, rows)
 
     def set_pending(self, rows: Iterable[tuple[bytes, int, int]]) -> None:
         """Record vectors of passages that will be stored later: (key, segment, row)."""
@@ -340,20 +324,16 @@ class Store:
 
     def vector_of(self, key: bytes) -> tuple[int, int] | None:
         """Return the segment and row of a passage with the same content, if any."""
-        row = self.database.execute(
-            "SELECT segment, row FROM vectors WHERE passage IN"
-            " (SELECT id FROM passages WHERE key = ? LIMIT 4)"
-            " UNION ALL SELECT segment, row FROM pending WHERE key = ? LIMIT 1",
-            (key, key),
-        ).fetchone()
+        same = "SELECT id FROM passages WHERE key = ? LIMIT 4"
+        sql = f"SELECT segment, row FROM vectors WHERE passage IN ({same})"
+        sql += " UNION ALL SELECT segment, row FROM pending WHERE key = ? LIMIT 1"
+        row = self.database.execute(sql, (key, key)).fetchone()
         return row and (int(row[0]), int(row[1]))
 
     def segments(self) -> list[Segment]:
         """All segments."""
-        rows = self.database.execute(
-            "SELECT id, name, sha256, rows, dimension, dtype FROM segments ORDER BY id"
-        )
-        return [Segment(*row) for row in rows]
+        sql = "SELECT id, name, sha256, rows, dimension, dtype FROM segments ORDER BY id"
+        return [Segment(*row) for row in self.database.execute(sql)]
 
     def files(self, condition: str = "1", *values: object) -> list[StoredFile]:
         """The files that match a condition in SQL."""
@@ -370,19 +350,16 @@ class Store:
 
     def neighbours(self, passage: int) -> list[int]:
         """The ids of all passages of a passage's file or record, in order."""
-        rows = self.database.execute(
-            "SELECT n.id FROM passages n JOIN passages p ON n.file = p.file"
-            " AND n.document = p.document WHERE p.id = ? ORDER BY n.first, n.id",
-            (passage,),
-        )
-        return [number for (number,) in rows]
+        sql = "SELECT n.id FROM passages n JOIN passages p ON n.file = p.file"
+        sql += " AND n.document = p.document WHERE p.id = ? ORDER BY n.first, n.id"
+        return [number for (number,) in self.database.execute(sql, (passage,))]
 
     def passages(self, ids: Sequence[int]) -> list[StoredPassage]:
         """Return passages by id, in this order; a damaged one is an error that names the index."""
         listed = ", ".join(str(int(number)) for number in ids)
+        sql = f"SELECT p.id, p.sum, f.path, f.kind, f.modified, {COLUMNS} FROM passages p"
         rows = self.database.execute(
-            f"SELECT p.id, p.sum, f.path, f.kind, f.modified, {COLUMNS}"
-            f" FROM passages p JOIN files f ON f.id = p.file WHERE p.id IN ({listed})"
+            f"{sql} JOIN files f ON f.id = p.file WHERE p.id IN ({listed})"
         )
         path, by_id = self.folder / DATABASE, dict[int, StoredPassage]()
         for number, total, file, kind, modified, *values in rows:

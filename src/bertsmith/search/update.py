@@ -17,7 +17,7 @@ from bertsmith.search.encoder import TextEncoder
 from bertsmith.search.encodings import is_text
 from bertsmith.search.formats import ParsedDocument
 from bertsmith.search.passages import READING, Chunking, Passage, cut, joined_text
-from bertsmith.search.scan import SourceFile, scan, text_key, under
+from bertsmith.search.scan import Patterns, SourceFile, scan, text_key, under
 from bertsmith.search.store import Store, StoredFile, sweep_segments
 
 ADDED = "added"  # the kind of documents that were added from Python
@@ -73,10 +73,7 @@ class Updater:
         self.report(done, total, self.update)
 
     def folders(
-        self,
-        roots: Sequence[Path],
-        patterns: Mapping[str, Mapping[str, list[str]]],
-        missing: Sequence[Path],
+        self, roots: Sequence[Path], patterns: Patterns, missing: Sequence[Path]
     ) -> IndexUpdate:
         """Update the index from folders: new, changed and removed files.
 
@@ -221,8 +218,7 @@ class Updater:
                 if former and former.sha256 == sha256:
                     self.update.unchanged += 1
                     continue
-                values = (name, ADDED, len(content), time.time_ns(), sha256)
-                self._store(former, values, [document])
+                self._store(former, (name, ADDED, len(content), time.time_ns(), sha256), [document])
                 end_of_file()
         return self.update
 
@@ -332,8 +328,5 @@ def _weight(file: SourceFile) -> int:
 
 def _same(file: SourceFile, former: StoredFile | None, fresh: int) -> bool:
     """Whether size and time show that a file is unchanged; very recent ones are read again."""
-    return (
-        former is not None
-        and (former.size, former.modified) == (file.size, file.modified)
-        and file.modified < fresh
-    )
+    state = (file.size, file.modified)
+    return file.modified < fresh and former is not None and state == (former.size, former.modified)

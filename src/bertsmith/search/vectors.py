@@ -8,7 +8,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, digest, write_json
 from bertsmith.foreign import read_json
 from bertsmith.search.database import DATABASE, damaged
-from bertsmith.search.fuse import Ids
+from bertsmith.search.fuse import Ids, Ranking
 from bertsmith.search.segments import DamagedSegmentError, Matrix, open_segment, unit_vectors
 from bertsmith.search.store import Store
 
@@ -72,9 +72,7 @@ class VectorTable:
             start += len(ids)
         return vectors
 
-    def nearest(
-        self, query: Matrix, top: int, allowed: Ids | None = None
-    ) -> list[tuple[int, float]]:
+    def nearest(self, query: Matrix, top: int, allowed: Ids | None = None) -> Ranking:
         """The passages nearest to a query with their cosines; ties by the smaller id."""
         if not len(self.ids) or (allowed is not None and not len(allowed)):
             return []
@@ -94,7 +92,7 @@ class VectorTable:
         order = kept[np.lexsort((ids[kept], -scores[kept]))][:top]
         return list(zip(ids[order].tolist(), scores[order].tolist(), strict=True))
 
-    def _from_graph(self, query: Matrix, top: int) -> list[tuple[int, float]] | None:
+    def _from_graph(self, query: Matrix, top: int) -> Ranking | None:
         """Return the nearest passages by the graph; None if faiss is not installed."""
         try:
             import faiss

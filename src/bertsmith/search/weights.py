@@ -61,9 +61,8 @@ def learn_weights(
     """
     judged = judged_queries(queries, judgements)
     if len(judged) < FEWEST:
-        raise BertsmithError(
-            f"weights are learned from {FEWEST} judged queries or more; there are {len(judged)}"
-        )
+        needed = f"weights are learned from {FEWEST} judged queries or more"
+        raise BertsmithError(f"{needed}; there are {len(judged)}")
     former = index.weights
     grid = [former, *(pair for pair in GRID if pair != former)]  # of equals, the first is kept
     names = {number: document_name(*place) for number, place in index.places().items()}
@@ -99,11 +98,5 @@ def _compared(grid: list[Pair], scores: Any, draws: int) -> LearnedWeights:
         held_out[own] = scores[own, scores[~own].mean(0).argmax()]
     means = partial(weighted_mean, scores[:, 0]), partial(weighted_mean, held_out)
     gain = resample_pair(*means, len(scores), draws=draws)
-    return LearnedWeights(
-        weights=grid[int(scores.mean(0).argmax())],
-        former=grid[0],
-        queries=len(scores),
-        ndcg=float(held_out.mean()),
-        former_ndcg=float(scores[:, 0].mean()),
-        **asdict(gain),
-    )
+    best, ndcgs = grid[int(scores.mean(0).argmax())], (held_out.mean(), scores[:, 0].mean())
+    return LearnedWeights(best, grid[0], len(scores), *map(float, ndcgs), **asdict(gain))

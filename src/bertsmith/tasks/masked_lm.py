@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 
 from bertsmith.batch import Batch
-from bertsmith.data.streams import Stream, suffix_of
+from bertsmith.data.streams import Stream
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Masking, Sequences
+from bertsmith.files import suffix_of
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import grouped
 from bertsmith.infer.windows import Window, mask_rows

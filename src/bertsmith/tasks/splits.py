@@ -11,9 +11,10 @@ import numpy as np
 from bertsmith.data.annotations import parts_of
 from bertsmith.data.folders import find_splits
 from bertsmith.data.records import json_lines_tables, read_document, splits_of
-from bertsmith.data.streams import Stream, suffix_of
+from bertsmith.data.streams import Stream
 from bertsmith.data.tables import PORTION
 from bertsmith.errors import BertsmithError, setting_name
+from bertsmith.files import suffix_of
 from bertsmith.tasks.corrections import corrected
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.read import read_data

@@ -20,13 +20,8 @@ Role = Literal["pad", "unk", "cls", "sep", "mask"]
 ROLES: tuple[Role, ...] = ("pad", "unk", "cls", "sep", "mask")
 
 BRACKETS: dict[Role, str] = {role: f"[{role.upper()}]" for role in ROLES}
-ANGLES: dict[Role, str] = {
-    "pad": "<pad>",
-    "unk": "<unk>",
-    "cls": "<s>",
-    "sep": "</s>",
-    "mask": "<mask>",
-}
+ANGLES: dict[Role, str] = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>"}
+ANGLES |= {"sep": "</s>", "mask": "<mask>"}
 
 
 @dataclass(frozen=True)
@@ -91,8 +86,7 @@ def wordpiece(settings: PipelineSettings) -> Pipeline:
         strip_accents=settings.strip_accents,
         lowercase=bool(settings.lowercase),
     )
-    decoder = decoders.WordPiece(prefix="##")
-    return Pipeline(normalizer, pre_tokenizers.BertPreTokenizer(), decoder)
+    return Pipeline(normalizer, pre_tokenizers.BertPreTokenizer(), decoders.WordPiece(prefix="##"))
 
 
 def byte_level(settings: PipelineSettings) -> Pipeline:
@@ -163,11 +157,9 @@ def spm_normalizers(rules: Normalization) -> list[Normalizer]:
 def bert_pairs(marks: Marks, settings: PipelineSettings) -> PostProcessor:
     """Return [CLS] A [SEP] B [SEP], the second text and its [SEP] in segment 1."""
     cls, sep = marks.cls[0], marks.sep[0]
-    return processors.TemplateProcessing(
-        single=f"{cls}:0 $A:0 {sep}:0",
-        pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-        special_tokens=list(marks),
-    )
+    single = f"{cls}:0 $A:0 {sep}:0"
+    pair = f"{single} $B:1 {sep}:1"
+    return processors.TemplateProcessing(single=single, pair=pair, special_tokens=list(marks))
 
 
 def roberta_pairs(marks: Marks, settings: PipelineSettings) -> PostProcessor:
@@ -249,22 +241,11 @@ MPNET = replace(
     mask_takes_space=True,
 )
 
+DISTILBERT = replace(BERT, name="distilbert", segments=False)
+ELECTRA, NOMIC_BERT = replace(BERT, name="electra"), replace(BERT, name="nomic_bert")
 # By the name that config.json calls model_type. The first of a kind stands for the kind.
-FAMILIES: dict[str, TokenizerFamily] = {
-    family.name: family
-    for family in (
-        BERT,
-        ROBERTA,
-        ALBERT,
-        replace(BERT, name="distilbert", segments=False),
-        replace(BERT, name="electra"),
-        DEBERTA,
-        DEBERTA_V2,
-        MODERNBERT,
-        MPNET,
-        replace(BERT, name="nomic_bert"),
-    )
-}
+LISTED = (BERT, ROBERTA, ALBERT, DISTILBERT, ELECTRA, DEBERTA, DEBERTA_V2, MODERNBERT, MPNET)
+FAMILIES: dict[str, TokenizerFamily] = {family.name: family for family in (*LISTED, NOMIC_BERT)}
 # Static vectors keep the vocabulary of the model that they were made from.
 STATIC = replace(BERT, name="static", segments=False, finish=unmarked)
 NAMED = {**FAMILIES, STATIC.name: STATIC}
@@ -284,10 +265,7 @@ def of_kind(kind: Kind) -> TokenizerFamily:
 
 
 def fitting(kind: Kind, vocabulary: Collection[str]) -> TokenizerFamily | None:
-    """Return the first family of a kind whose special tokens a vocabulary holds.
-
-    Files may leave the mask to their checkpoints, and byte-level ones need no unknown token.
-    """
+    """Return the first family of a kind whose special tokens, but mask and unknown, are there."""
     for family in FAMILIES.values():
         needed = [family.tokens[role] for role in ROLES if role not in ("mask", "unk")]
         if family.kind == kind and all(token in vocabulary for token in needed):
@@ -297,15 +275,11 @@ def fitting(kind: Kind, vocabulary: Collection[str]) -> TokenizerFamily | None:
 
 def special_tokens(family: TokenizerFamily) -> dict[Role, AddedToken]:
     """Return a family's special tokens in the order of their ids in a learned vocabulary."""
-    return {
-        role: AddedToken(
-            family.tokens[role],
-            lstrip=role == "mask" and family.mask_takes_space,
-            normalized=False,
-            special=True,
-        )
-        for role in family.first + family.last
-    }
+    tokens = {}
+    for role in family.first + family.last:
+        strip = role == "mask" and family.mask_takes_space
+        tokens[role] = AddedToken(family.tokens[role], lstrip=strip, normalized=False, special=True)
+    return tokens
 
 
 def assemble(

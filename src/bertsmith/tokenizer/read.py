@@ -113,9 +113,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    return parse_json(_bytes(path), path)
+    return parse_json(_bytes(path), path) if path.is_file() else {}
 
 
 # ------------------------------------------------------------------ what lies beside
@@ -132,10 +130,8 @@ def _beside(folder: Path, family: TokenizerFamily | None) -> Beside:
             numbered = [(_id(index), _added_token(value)) for index, value in decoder]
         else:
             special = _stated(config).values()
-            numbered = [
-                (_id(index), AddedToken(token, normalized=token not in special))
-                for token, index in listed.items()
-            ]
+            tokens = {token: AddedToken(token, normalized=token not in special) for token in listed}
+            numbered = [(_id(index), tokens[token]) for token, index in listed.items()]
         numbered.sort(key=lambda entry: entry[0])
         added = {token.content: (index, token) for index, token in numbered}
     return Beside(config, added, family or _declared(folder, config), [])
@@ -186,8 +182,7 @@ def _settings(config: Mapping[str, Any]) -> PipelineSettings:
 
 def _read_tokenizer_json(file: Path, beside: Beside) -> Backend:
     data = _bytes(file)
-    definition = parse_json(data, file)
-    check_definition(definition)
+    check_definition(parse_json(data, file))
     backend = Backend.from_str(data.decode("utf-8"))
     if getattr(backend.model, "dropout", None):
         # Meant for training: the same text would have other tokens every time.
@@ -217,9 +212,7 @@ def _read_vocab_txt(file: Path, beside: Beside) -> Backend:
         # A widespread copy of the uncased vocabulary was lower-cased as a whole.
         if token not in tokens and token.lower() in tokens:
             tokens[token] = tokens.pop(token.lower())
-    return _build(
-        beside, "wordpiece", tokens, lambda unknown: models.WordPiece(tokens, unk_token=unknown)
-    )
+    return _build(beside, "wordpiece", tokens, lambda unk: models.WordPiece(tokens, unk_token=unk))
 
 
 def _read_vocab_json(file: Path, beside: Beside) -> Backend:
@@ -346,6 +339,5 @@ def _parts(backend: Backend, vocabulary: Mapping[str, int], beside: Beside) -> P
     if isinstance(inputs, list) and not beside.family:
         segments = "token_type_ids" in inputs
     length = beside.config.get("model_max_length")
-    sane = type(length) is int and 0 < length < LARGEST_LENGTH
-    stated = length if sane else None
+    stated = length if type(length) is int and 0 < length < LARGEST_LENGTH else None
     return Parts(backend, tokens, family.name, segments, stated, tuple(beside.notes))

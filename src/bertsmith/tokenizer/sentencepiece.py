@@ -48,8 +48,7 @@ class SentencePieceModel(NamedTuple):
 def parse(data: bytes) -> SentencePieceModel:
     """Read the bytes of a .model file; raise ValueError for anything but a unigram model."""
     pieces: list[SentencePiece] = []
-    trainer: dict[int, int | bytes] = {}
-    normalizer: dict[int, int | bytes] = {}
+    trainer, normalizer = dict[int, int | bytes](), dict[int, int | bytes]()
     for number, value in _fields(data):
         if number == 1:
             pieces.append(_piece(_bytes(value)))
@@ -59,8 +58,7 @@ def parse(data: bytes) -> SentencePieceModel:
             trainer = dict(_fields(_bytes(value)))
         elif number == 3:  # normalizer_spec
             normalizer = dict(_fields(_bytes(value)))
-    algorithm = trainer.get(3, 1)
-    if algorithm != 1:
+    if (algorithm := trainer.get(3, 1)) != 1:
         kind = ALGORITHMS.get(algorithm) if isinstance(algorithm, int) else None
         raise ValueError(f"a SentencePiece model of kind {kind}; only unigram ones are read")
     normalization = Normalization(

@@ -1,7 +1,5 @@
 """Tokenizer: text to ids with offsets, segments and special tokens; ids to text."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -9,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import index
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, Self, cast
 
 from tokenizers import Encoding as BackendEncoding
 from tokenizers import Tokenizer as Backend
@@ -79,10 +77,8 @@ class Tokenizer:
     """A tokenizer with the same interface for every family."""
 
     def __init__(self, parts: Parts) -> None:
-        self.parts = parts
-        self.backend = parts.backend
-        self.family = parts.family
-        self.max_length = parts.max_length
+        self.parts, self.backend = parts, parts.backend
+        self.family, self.max_length = parts.family, parts.max_length
         self.pad_token, self.pad_id = self._role("pad")
         self.unk_token, self.unk_id = self._role("unk")
         self.cls_token, self.cls_id = self._role("cls")
@@ -99,7 +95,7 @@ class Tokenizer:
         return token, None if token is None else self.id(token)
 
     @classmethod
-    def load(cls, path: str | Path, *, family: str | None = None) -> Tokenizer:
+    def load(cls, path: str | Path, *, family: str | None = None) -> Self:
         """Read a tokenizer from a directory or a file in any of the published formats."""
         loaded = cls(read(Path(path), family))
         try:
@@ -108,18 +104,15 @@ class Tokenizer:
             raise BertsmithError(f"{path}: {error.message}") from error
         return loaded
 
-    def unmarked(self, lowercase: bool = False) -> Tokenizer:
+    def unmarked(self, lowercase: bool = False) -> "Tokenizer":
         """Return a tokenizer that adds no special tokens to texts, for static vectors."""
         backend = Backend.from_str(self.backend.to_str())
-        marks = Marks(("", 0), ("", 0))
-        backend.post_processor = STATIC.finish(marks, PipelineSettings())
+        backend.post_processor = STATIC.finish(Marks(("", 0), ("", 0)), PipelineSettings())
         if lowercase and not self.lowercase:
             steps = [Lowercase(), *([backend.normalizer] if backend.normalizer else [])]
             backend.normalizer = Sequenced(steps)
-        parts = self.parts._replace(
-            backend=backend, family=STATIC.name, segments=False, max_length=None
-        )
-        return Tokenizer(parts)
+        changes: Any = {"family": STATIC.name, "segments": False, "max_length": None}
+        return Tokenizer(self.parts._replace(backend=backend, **changes))
 
     # ------------------------------------------------------------------ what it is
 
@@ -174,12 +167,7 @@ class Tokenizer:
     # ------------------------------------------------------------------ text to ids
 
     def encode(
-        self,
-        text: str,
-        pair: str | None = None,
-        *,
-        special: bool = True,
-        spelled: Spelled = "text",
+        self, text: str, pair: str | None = None, *, special: bool = True, spelled: Spelled = "text"
     ) -> Encoding:
         """Encode one text, or a pair of texts."""
         pairs = None if pair is None else [pair]
@@ -238,9 +226,8 @@ class Tokenizer:
 
     def _encoding(self, encoded: BackendEncoding) -> Encoding:
         segments = encoded.type_ids if self.parts.segments else [0] * len(encoded)
-        return Encoding(
-            encoded.ids, segments, encoded.offsets, encoded.sequence_ids, encoded.word_ids
-        )
+        sources, words = encoded.sequence_ids, encoded.word_ids
+        return Encoding(encoded.ids, segments, encoded.offsets, sources, words)
 
     def tokens(self, text: str) -> list[str]:
         """Return the tokens of a text, without special tokens."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from encodings.utf_8_sig import IncrementalDecoder
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, trainers
@@ -19,7 +20,7 @@ from tokenizers.models import Model
 from tokenizers.trainers import Trainer
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import inner, not_utf8, open_bytes, reading
+from bertsmith.files import not_utf8, open_bytes, reading, suffix_of
 from bertsmith.numbers import whole_number
 from bertsmith.tokenizer.families import (
     KINDS,
@@ -61,6 +62,12 @@ class VocabularyPlan:
     def learned(self) -> int:
         """The size without the special tokens at its end, which are appended later."""
         return self.size - len(self.family.last)
+
+    @property
+    def trainer_settings(self) -> dict[str, Any]:
+        """The arguments of every trainer."""
+        settings = {"vocab_size": self.learned, "show_progress": self.progress}
+        return settings | {"special_tokens": self.opening}
 
 
 def train(
@@ -105,8 +112,7 @@ def train(
     if not words:
         raise BertsmithError("no text to train a vocabulary on")
     with guarded(f"no {kind} vocabulary of {size} tokens can be learned"):
-        model = LEARNERS[kind](words, plan)
-        backend = assemble(model, chosen, settings, special_tokens(chosen))
+        backend = assemble(LEARNERS[kind](words, plan), chosen, settings, special_tokens(chosen))
     return Tokenizer(Parts(backend, dict(chosen.tokens), chosen.name, chosen.segments, max_length))
 
 
@@ -114,26 +120,16 @@ def _family(kind: Kind, family: TokenizerFamily) -> TokenizerFamily:
     """Return a family, where it is usually of another kind with the layout of that kind."""
     if family.kind == kind:
         return family
-    return replace(
-        of_kind(kind),
-        name=family.name,
-        tokens=family.tokens,
-        finish=family.finish,
-        segments=family.segments,
-        lowercase=family.lowercase,
-    )
-
-
-# ------------------------------------------------------------------ words
+    kept = ("name", "tokens", "finish", "segments", "lowercase")
+    return replace(of_kind(kind), **{name: getattr(family, name) for name in kept})
 
 
 def read_lines(files: Iterable[str | Path]) -> Iterator[str]:
     """Yield the lines of UTF-8 files, plain or compressed, without their ends."""
     for path in map(Path, files):
-        if inner(path).suffix.lower() in (".jsonl", ".ndjson", ".parquet"):
-            raise BertsmithError(
-                f"{path}: not plain text; read it with bertsmith.corpus.text_lines"
-            )
+        if suffix_of(path) in (".jsonl", ".ndjson", ".parquet"):
+            advice = "read it with bertsmith.corpus.text_lines"
+            raise BertsmithError(f"{path}: not plain text; {advice}")
         decode, number = IncrementalDecoder().decode, 1
         try:
             with reading(path), open_bytes(path) as (stream, _):
@@ -175,12 +171,9 @@ def _learnable(
             letters[letter] += count
     frequent = sorted(letters, key=lambda letter: (-letters[letter], letter))
     kept = set(frequent[:alphabet])
-    special = tuple(family.tokens.values())
-    return {
-        word: words[word]
-        for word in sorted(words)
-        if kept.issuperset(word) and not any(token in word for token in special)
-    }
+    special = re.compile("|".join(map(re.escape, family.tokens.values())))
+    plain = (word for word in sorted(words) if kept.issuperset(word) and not special.search(word))
+    return {word: words[word] for word in plain}
 
 
 def _replay(model: Model, trainer: Trainer, words: Mapping[str, int]) -> Backend:
@@ -200,26 +193,18 @@ def _replay(model: Model, trainer: Trainer, words: Mapping[str, int]) -> Backend
 def _demand(plan: VocabularyPlan, letters: int, what: str) -> None:
     special = len(plan.family.first) + len(plan.family.last)
     if plan.size < special + letters:
-        raise BertsmithError(
-            f"a vocabulary of {plan.size} tokens is too small: {special} special tokens and"
-            f" {letters} {what} need {special + letters}"
-        )
-
-
-# ------------------------------------------------------------------ kinds of vocabularies
+        needed = f"{special} special tokens and {letters} {what} need {special + letters}"
+        raise BertsmithError(f"a vocabulary of {plan.size} tokens is too small: {needed}")
 
 
 def _learn_wordpiece(words: Mapping[str, int], plan: VocabularyPlan) -> Model:
     letters = sorted({letter for word in words for letter in word})
     inner = sorted({f"##{letter}" for word in words for letter in word[1:]})
     _demand(plan, len(letters) + len(inner), "letters at the start of and within words")
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=plan.learned,
-        min_frequency=plan.min_frequency,
-        # Named beforehand, inner letters have fixed ids, by which the trainer breaks ties.
-        special_tokens=[*plan.opening, *inner],
-        show_progress=plan.progress,
-    )
+    settings = plan.trainer_settings | {"min_frequency": plan.min_frequency}
+    # Named beforehand, inner letters have fixed ids, by which the trainer breaks ties.
+    settings["special_tokens"] = [*plan.opening, *inner]
+    trainer = trainers.WordPieceTrainer(**settings)
     unknown = plan.family.tokens["unk"]
     vocabulary = _replay(models.WordPiece(unk_token=unknown), trainer, words).get_vocab()
     merged = sorted(vocabulary, key=vocabulary.__getitem__)
@@ -230,13 +215,8 @@ def _learn_wordpiece(words: Mapping[str, int], plan: VocabularyPlan) -> Model:
 def _learn_bpe(words: Mapping[str, int], plan: VocabularyPlan) -> Model:
     letters = pre_tokenizers.ByteLevel.alphabet()
     _demand(plan, len(letters), "bytes")
-    trainer = trainers.BpeTrainer(
-        vocab_size=plan.learned,
-        min_frequency=plan.min_frequency,
-        special_tokens=plan.opening,
-        initial_alphabet=letters,
-        show_progress=plan.progress,
-    )
+    settings = plan.trainer_settings | {"min_frequency": plan.min_frequency}
+    trainer = trainers.BpeTrainer(initial_alphabet=letters, **settings)
     empty = models.BPE(continuing_subword_prefix="", end_of_word_suffix="")
     learned = json.loads(_replay(empty, trainer, words).to_str())["model"]
     merges = [tuple(merge) for merge in learned["merges"]]
@@ -248,12 +228,7 @@ def _learn_unigram(words: Mapping[str, int], plan: VocabularyPlan) -> Model:
     letters = {letter for word in words for letter in word}
     _demand(plan, len(letters), "letters")
     unknown = plan.family.tokens["unk"]
-    trainer = trainers.UnigramTrainer(
-        vocab_size=plan.learned,
-        special_tokens=plan.opening,
-        unk_token=unknown,
-        show_progress=plan.progress,
-    )
+    trainer = trainers.UnigramTrainer(unk_token=unknown, **plan.trainer_settings)
     learned = json.loads(_replay(models.Unigram(), trainer, words).to_str())["model"]["vocab"]
     settled = _settled([(text, score) for text, score in learned if text not in plan.opening])
     # Where letters alone fill the vocabulary, the trainer adds longer pieces beyond its size.

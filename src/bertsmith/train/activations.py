@@ -1,7 +1,5 @@
 """Which layers are trained, and their hidden states: recomputed, or cached (frozen encoder)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -47,9 +45,8 @@ def train_biases(model: Model) -> None:
 
 def blocks_of(module: nn.Module) -> list[Any]:
     """The layers of all encoders in a module."""
-    return [
-        block for part in module.modules() if isinstance(part, Encoder) for block in part.blocks
-    ]
+    encoders = (part for part in module.modules() if isinstance(part, Encoder))
+    return [block for encoder in encoders for block in encoder.blocks]
 
 
 def checkpoint_blocks(module: nn.Module) -> None:
@@ -89,25 +86,21 @@ class CachedEncoder:
         """Batch → hidden states (T, D)."""
         if not self.encoder.training:
             return self.forward(batch, trace)
-        lengths = batch.layout.lengths
-        ids, segments = (x.cpu().split(lengths) for x in (batch.ids, batch.segments))
-        keys = [
-            (own.numpy().tobytes(), part.numpy().tobytes())
-            for own, part in zip(ids, segments, strict=True)
-        ]
+        rows = [row.cpu().split(batch.layout.lengths) for row in (batch.ids, batch.segments)]
+        texts = list(zip(*rows, strict=True))
+        keys = [(ids.numpy().tobytes(), segments.numpy().tobytes()) for ids, segments in texts]
         fresh: dict[tuple[bytes, bytes], Tensor] = {}
         if new := [place for place, key in enumerate(keys) if key not in self.states]:
-            missing = Batch.of(
-                [ids[place].tolist() for place in new], [segments[place].tolist() for place in new]
-            )
+            both = ([row.tolist() for row in texts[place]] for place in new)
+            missing = Batch.of(*zip(*both, strict=True))
             self.encoder.eval()
             with torch.no_grad():
                 hidden = self.forward(missing.to(batch.ids.device))
             self.encoder.train()
-            for place, rows in zip(new, hidden.last.split(missing.layout.lengths), strict=True):
-                fresh[keys[place]] = rows
-                if keys[place] not in self.states and self.bytes + rows.nbytes <= CACHE:
-                    self.states[keys[place]] = rows.clone()
-                    self.bytes += rows.nbytes
+            for place, states in zip(new, hidden.last.split(missing.layout.lengths), strict=True):
+                fresh[keys[place]] = states
+                if keys[place] not in self.states and self.bytes + states.nbytes <= CACHE:
+                    self.states[keys[place]] = states.clone()
+                    self.bytes += states.nbytes
         last = torch.cat([fresh[key] if key in fresh else self.states[key] for key in keys])
         return Hidden(last, last, Context(batch.layout, None, None, None))

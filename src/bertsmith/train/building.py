@@ -1,7 +1,5 @@
 """From a recipe to model, heads, objectives and examples."""
 
-from __future__ import annotations
-
 from collections import UserDict
 from collections.abc import Mapping
 from copy import deepcopy
@@ -75,14 +73,13 @@ def built(
     if recipe.train.adapter and known is None:
         demand_whole(recipe.model.start)
     ignored: tuple[str, ...] = ()
+    device = "cpu" if recipe.model.start else device
     if not recipe.model.start:
         checkpoint = _new(recipe, tokenizer, kinds, device)
+    elif known is None:
+        checkpoint, ignored = _continued(recipe.model, tokenizer, kinds)
     else:
-        device = "cpu"
-        if known is None:
-            checkpoint, ignored = _continued(recipe.model, tokenizer, kinds)
-        else:
-            checkpoint = _shaped(known)
+        checkpoint = _shaped(known)
     config, model = checkpoint.config, checkpoint.model
     _check_lengths(recipe, config)
     if "following_lm" in recipe.objectives and not config.causal:
@@ -166,10 +163,8 @@ def _teacher(recipe: Recipe, tokenizer: Tokenizer, student: Config) -> Teacher |
     if not name:
         raise BertsmithError(f"the objective {min(learned)} needs a teacher: set teacher.model")
     if "relations" in learned and (recipe.train.compile or recipe.train.parallel != "ddp"):
-        raise BertsmithError(
-            "the objective relations reads inside of layers: it needs train.compile = false and"
-            ' train.parallel = "ddp"'
-        )
+        needed = 'train.compile = false and train.parallel = "ddp"'
+        raise BertsmithError(f"the objective relations reads inside of layers: it needs {needed}")
     checkpoint = _trained("teacher", name, recipe, tokenizer)
     heads = check_teacher(checkpoint.config, student, learned, part.layer, part.relation_heads)
     options: Any = {"temperature": part.temperature, "layer": part.layer, "relation_heads": heads}
@@ -179,10 +174,8 @@ def _teacher(recipe: Recipe, tokenizer: Tokenizer, student: Config) -> Teacher |
 def _frozen_generator(recipe: Recipe, tokenizer: Tokenizer) -> Model:
     name = recipe.model.start if recipe.generator.model == "start" else recipe.generator.model
     if not name:
-        raise BertsmithError(
-            'generator.model = "start" is the model that the run starts from: name one with'
-            f" {START}"
-        )
+        start = 'generator.model = "start" is the model that the run starts from'
+        raise BertsmithError(f"{start}: name one with {START}")
     checkpoint = _trained("generator", name, recipe, tokenizer)
     if "masked_lm" not in checkpoint.entries:
         raise BertsmithError(f"{name}: a generator fills masks, and this model has no head for it")
@@ -196,19 +189,16 @@ def _trained(role: str, name: str, recipe: Recipe, tokenizer: Tokenizer) -> Chec
         _demand_same_vocabulary(name, f"the {role}'s", directory, tokenizer)
     checkpoint = read(directory)
     if recipe.longest > checkpoint.config.max_length:
-        raise BertsmithError(
-            f"the {role} reads {checkpoint.config.max_length} tokens, and the recipe makes"
-            f" sequences of {recipe.longest}: lower data.length"
-        )
+        made = f"the recipe makes sequences of {recipe.longest}: lower data.length"
+        raise BertsmithError(f"the {role} reads {checkpoint.config.max_length} tokens, and {made}")
     return checkpoint
 
 
 def _demand_same_vocabulary(name: str, whose: str, directory: Path, tokenizer: Tokenizer) -> None:
     if Tokenizer.load(directory).vocabulary() != tokenizer.vocabulary():
-        raise BertsmithError(
-            f"{name}: {whose} vocabulary is not the one that the corpus was prepared with;"
-            f" prepare the text with {setting_name('tokenizer', name)}"
-        )
+        fault = f"{whose} vocabulary is not the one that the corpus was prepared with"
+        advice = f"prepare the text with {setting_name('tokenizer', name)}"
+        raise BertsmithError(f"{name}: {fault}; {advice}")
 
 
 def _objectives(recipe: Recipe) -> list[Any]:
@@ -217,16 +207,12 @@ def _objectives(recipe: Recipe) -> list[Any]:
             near, known = nearest(name, OBJECTIVES), ", ".join(OBJECTIVES)
             raise BertsmithError(f"unknown objective {name!r}{near} (known: {known})")
     if recipe.generator.fills < 1 and not {"masked_lm", "replaced"} <= set(recipe.objectives):
-        raise BertsmithError(
-            "generator.fills below 1 leaves tokens for masked_lm to guess: it needs the objectives"
-            " masked_lm and replaced"
-        )
+        fault = "generator.fills below 1 leaves tokens for masked_lm to guess"
+        raise BertsmithError(f"{fault}: it needs the objectives masked_lm and replaced")
     masking = sorted(MASKING & recipe.objectives.keys())
     if "following_lm" in recipe.objectives and masking:
-        raise BertsmithError(
-            f"following_lm predicts the next token of plain text, and beside {masking[0]} its text"
-            " has masks: train each in a run of its own"
-        )
+        fault = f"and beside {masking[0]} its text has masks: train each in a run of its own"
+        raise BertsmithError(f"following_lm predicts the next token of plain text, {fault}")
     chosen = [OBJECTIVES[name] for name in recipe.objectives if name != "generator"]
     # Those of pairs are last: they read the text that a generator filled.
     return sorted(chosen, key=lambda objective: issubclass(objective, NextSentence))
@@ -236,10 +222,9 @@ def _new(recipe: Recipe, tokenizer: Tokenizer, kinds: tuple[str, ...], device: s
     part = recipe.model
     if not part.size:
         needed = part.keep or recipe.generator.model == "start"
-        size = f", or a size for new weights with {change_name('model.size=bert-tiny')}"
-        raise BertsmithError(
-            f"this recipe continues a model: name it with {START}{'' if needed else size}"
-        )
+        other = f", or a size for new weights with {change_name('model.size=bert-tiny')}"
+        name = f"name it with {START}{'' if needed else other}"
+        raise BertsmithError(f"this recipe continues a model: {name}")
     settings = {**preset(part.size), "vocab_size": -(-tokenizer.size // MULTIPLE) * MULTIPLE}
     first, last = tokenizer.cls_id, tokenizer.sep_id
     special = {"pad": tokenizer.pad_id, "cls": first, "bos": first, "sep": last, "eos": last}
@@ -247,11 +232,9 @@ def _new(recipe: Recipe, tokenizer: Tokenizer, kinds: tuple[str, ...], device: s
     settings |= {f"{role}_token_id": own for role, own in special.items() if own is not None}
     usual = set(settings)
     settings |= part.settings
-    if settings["vocab_size"] < tokenizer.size:
-        raise BertsmithError(
-            f"model.settings.vocab_size is {settings['vocab_size']:,}, but the corpus has"
-            f" {tokenizer.size:,} tokens"
-        )
+    if (size := settings["vocab_size"]) < tokenizer.size:
+        many = f"the corpus has {tokenizer.size:,} tokens"
+        raise BertsmithError(f"model.settings.vocab_size is {size:,}, but {many}")
     family = family_of(settings)
     _check_spelling(part, family, settings, usual)
     held = {entry.kind for entry in family.heads}
@@ -315,18 +298,17 @@ def _ignored(part: ModelPart, stored: Checkpoint) -> tuple[str, ...]:
     def differs(key: str, value: Any) -> bool:
         fields = family.keys.get(key, "").split()
         same = [getattr(config, field) == value for field in fields]
-        return stored.settings.get(key) != value and not (same and all(same))
+        differs = stored.settings.get(key) != value and not (same and all(same))
+        return differs and key not in dropout_keys(family)
 
     ignored = [
-        f"model.settings.{key}"
-        for key, value in part.settings.items()
-        if key not in dropout_keys(family) and differs(key, value)
+        f"model.settings.{key}" for key, value in part.settings.items() if differs(key, value)
     ]
     if part.size and "size" in part.model_fields_set:
         # A new model's vocabulary comes from the corpus, not from its size.
         sizes = {k: v for k, v in preset(part.size).items() if k not in part.settings}
         asked = [k for k in sizes if k != "vocab_size" and not k.endswith("_token_id")]
-        if any(differs(k, sizes[k]) for k in asked if k not in dropout_keys(family)):
+        if any(differs(k, sizes[k]) for k in asked):
             ignored.insert(0, "model.size")
     return tuple(ignored)
 
@@ -334,16 +316,12 @@ def _ignored(part: ModelPart, stored: Checkpoint) -> tuple[str, ...]:
 def _check_lengths(recipe: Recipe, config: Config) -> None:
     longest, most, start = recipe.longest, config.max_length, recipe.model.start
     key = "the length of its stages" if recipe.stages else "data.length"
-    if longest > most and start:
-        raise BertsmithError(
-            f"{start} reads at most {most} tokens, and the recipe makes sequences of {longest}:"
-            f" lower {key}"
-        )
+    fault = f"{start} reads at most {most} tokens, and the recipe makes sequences of {longest}"
+    if not start:
+        fault = f"sequences of {longest} tokens, but the model reads {most}"
+        key += ", or raise model.settings.max_position_embeddings"
     if longest > most:
-        raise BertsmithError(
-            f"sequences of {longest} tokens, but the model reads {most}: lower {key}, or raise"
-            " model.settings.max_position_embeddings"
-        )
+        raise BertsmithError(f"{fault}: lower {key}")
 
 
 def _stored_generator(checkpoint: Checkpoint, config: Config, model: Model) -> Checkpoint | None:
@@ -382,7 +360,6 @@ def examples_of(
     recipe: Recipe, corpus: Corpus | Mixture, length: int, segments: int, *, evenly: bool = False
 ) -> Examples:
     """Masked samples of this length; held-out text is masked evenly, so that losses compare."""
-    masks = MASKING & recipe.objectives.keys()
     part, weights = recipe.masking, None
     if part.smoothing and corpus.split == "train" and not evenly:
         weights = np.maximum(token_counts(corpus), 1.0) ** -part.smoothing
@@ -391,6 +368,7 @@ def examples_of(
         options |= {"mask": 1.0, "random": 0.0}
     masking = Masking(corpus.tokenizer, **options, weights=weights, seed=recipe.train.seed)
     source, fills = source_of(recipe, corpus, length), recipe.generator.fills
+    masks = MASKING & recipe.objectives.keys()
     return Examples(source, masking if masks else None, segments, fills)
 
 
@@ -401,11 +379,8 @@ def open_corpus(recipe: Recipe, split: str = "train") -> Corpus | Mixture:
         option = setting_name("data.corpus", option="--data")
         raise BertsmithError(f"no corpus: give {option}, or set data.corpus in the recipe")
     if split != "train":
-        folders = {
-            folder: weight
-            for folder, weight in folders.items()
-            if Manifest.read(folder).splits[split].documents
-        } or dict([folders.popitem()])
+        held = [folder for folder in folders if Manifest.read(folder).splits[split].documents]
+        folders = {folder: folders[folder] for folder in held or [*folders][-1:]}
     corpora = [open_folder(folder, split) for folder in folders]
     return corpora[0] if len(corpora) == 1 else Mixture(corpora, list(folders.values()))
 

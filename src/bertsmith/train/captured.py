@@ -7,8 +7,6 @@ step is skipped is decided on the device, and results are read some steps late, 
 never waits.
 """
 
-from __future__ import annotations
-
 import gc
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -79,10 +77,8 @@ class DeviceGuard:
         fault = torch.where(norm.isfinite(), 0, 2)
         if math.isfinite(self.spike):
             known = self.count.clamp(max=REMEMBERED)
-            places = torch.stack([(known - 1).clamp(min=0) // 2, known // 2]).clamp(
-                max=REMEMBERED - 1
-            )
-            median = self.recent.sort().values[places].mean()
+            places = torch.stack([(known - 1).clamp(min=0) // 2, known // 2])
+            median = self.recent.sort().values[places.clamp(max=REMEMBERED - 1)].mean()
             high = (norm > self.spike * median) & (known >= ENOUGH)
             fault = torch.where(high & norm.isfinite(), 3, fault)
         fault = torch.where(loss.isfinite(), fault, 1)
@@ -174,10 +170,8 @@ class CapturedStep:
                 with garbage_kept(), torch.cuda.graph(shape.graph, pool=self.pool):
                     self._compute([(inputs.build, rest)], fraction, slot)
             except torch.AcceleratorError as error:
-                reason = str(error).splitlines()[0]
-                raise BertsmithError(
-                    f"a step cannot be captured as a CUDA graph ({reason}); {self.advice}"
-                ) from error
+                why = f"a step cannot be captured as a CUDA graph ({str(error).splitlines()[0]})"
+                raise BertsmithError(f"{why}; {self.advice}") from error
             shape.graph.replay()
         self.optimizer.clear()  # the memory of gradients is reused by the next graph
 
@@ -295,36 +289,27 @@ def inputs_of(example: Example, counts: Mapping[str, float]) -> Inputs:
     batch, layout = example.batch, example.batch.layout
     rows, targets, filled = _padded(example)
     sequences = len(layout.ends) - 1
-    names = tuple(counts)
-    numbers = torch.tensor([float(counts[name]) for name in names])
-    total = torch.tensor(example.tokens)
+    names, numbers = tuple(counts), torch.tensor([float(count) for count in counts.values()])
     tensors = [batch.ids, batch.segments, layout.ends, layout.positions]
-    tensors += [rows, targets, numbers, total]
-    optional: dict[str, Tensor | None] = {"judged": example.judged, "labels": None}
+    tensors += [rows, targets, numbers, torch.tensor(example.tokens)]
+    optional = {} if example.judged is None else {"judged": example.judged}
     if example.labels is not None:
         spare = example.labels.new_full((sequences - len(example.labels),), IGNORED)
         optional["labels"] = torch.cat([example.labels, spare])
-    given = [name for name, tensor in optional.items() if tensor is not None]
-    tensors += [tensor for tensor in optional.values() if tensor is not None]
+    tensors += optional.values()
 
     def build(tensors: list[Tensor]) -> tuple[Any, ...]:
         ids, segments, ends, positions, rows, targets, numbers, total, *others = tensors
         # Empty sequences at the end begin at the last token, so that heads may read a first state.
         starts = ends.clamp(max=len(ids) - 1)
         on_device = replace(layout, boundaries=starts, ends=ends, positions=positions)
-        padded = replace(
-            example,
-            batch=Batch(ids, segments, on_device),
-            rows=rows,
-            targets=targets,
-            tokens=total,  # type: ignore[arg-type]  # known on the device: it differs by step
-            filled=filled,
-            samples=sequences,
-            **dict(zip(given, others, strict=True)),
-        )
+        changes: dict[str, Any] = dict(zip(optional, others, strict=True))
+        changes |= {"rows": rows, "targets": targets, "filled": filled, "samples": sequences}
+        changes["tokens"] = total  # known on the device: it differs by step
+        padded = replace(example, batch=Batch(ids, segments, on_device), **changes)
         return padded, dict(zip(names, numbers.unbind(), strict=True))
 
-    return Inputs(tensors, build, (layout.most, layout.full, names, filled, *given))
+    return Inputs(tensors, build, (layout.most, layout.full, names, filled, *optional))
 
 
 def _padded(example: Example) -> tuple[Tensor, Tensor, int | None]:

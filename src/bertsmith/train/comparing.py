@@ -5,8 +5,6 @@ gradients are cached (GradCache, Gao et al. 2021): a first pass computes the vec
 a graph, the second learns from the gradients of the loss with respect to them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -44,10 +42,7 @@ class Comparing:
         ranks: Ranks,
         examples: Sequence[tuple[Example, bool]],
     ) -> None:
-        """`examples` are those of the micro-batches, and whether they are active.
-
-        Inactive ones have no text of this rank: they are left out.
-        """
+        """`examples` are the micro-batches', and whether they are active: others have no text."""
         self.objective, self.ranks = objective, ranks
         self.active = [active for _, active in examples]
         self.random: list[RandomStates] = []

@@ -1,7 +1,5 @@
 """torch.compile for training: one graph for batches of any lengths."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -50,10 +48,8 @@ def compile_rows(
     # Asked by attention inside the graph. A decorator would import the compiler with the package.
     for ask in (is_ampere, is_hopper):
         torch.compiler.assume_constant_result(ask)
-    options: dict[str, Any] = {
-        "triton.cudagraphs": not captured,
-        "post_grad_custom_pre_pass": FuseSums(),
-    }
+    options: dict[str, Any] = {"triton.cudagraphs": not captured}
+    options["post_grad_custom_pre_pass"] = FuseSums()
     if float8:
         _demand_aligned(module)
         options["joint_custom_pre_pass"] = MultiplyInFloat8()
@@ -78,10 +74,8 @@ def _demand_aligned(module: nn.Module) -> None:
     for layer in (part for part in parts if isinstance(part, nn.Linear)):
         if layer.in_features % ALIGNED or layer.out_features % ALIGNED:
             sizes = f"{layer.in_features} x {layer.out_features}"
-            raise BertsmithError(
-                f"fp8 needs layers whose sizes are multiples of {ALIGNED}, not {sizes}:"
-                ' use train.precision = "bfloat16"'
-            )
+            needed = f"layers whose sizes are multiples of {ALIGNED}, not {sizes}"
+            raise BertsmithError(f'fp8 needs {needed}: use train.precision = "bfloat16"')
 
 
 def _score(compiled: Score) -> Score:
@@ -112,12 +106,10 @@ def _by_device(module: nn.Module, half: bool) -> bool:
 
 
 def reads_boundaries(module: nn.Module, half: bool = True) -> bool:
-    """Return whether a GPU can attend without lengths on the host, in half precision or not.
-
-    GPUs before Ampere, where attention in float16 is by groups of like length, cannot.
-    """
+    """Return whether a GPU can attend without lengths on the host, in half precision or not."""
     parts = [part for part in module.modules() if isinstance(part, Attention)]
     devices = {parameter.device for parameter in module.parameters()}
+    # Before Ampere, attention in float16 is by groups of like length.
     early = any(device.type == "cuda" and not is_ampere(device) for device in devices)
     return half and not early and all(map(_reads_boundaries, parts))
 

@@ -1,7 +1,5 @@
 """How a run continues: itself after an interruption, or as another run that branches off."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from shutil import copyfile
 from typing import Any, NamedTuple
@@ -99,16 +97,13 @@ def branch_recipe(recipe: Recipe | None, branch: Branch, cool_down: int | None) 
         changed = recipe.model_copy(update={"train": train.model_copy(update=values)})
         recipe = checked(changed.model_dump(), "the cool-down")
     if 0 < recipe.train.steps <= branch.step:
-        raise BertsmithError(
-            f"{run}: the branch starts at step {branch.step:,}, and train.steps is"
-            f" {recipe.train.steps:,}: set more"
-        )
+        steps = f"train.steps is {recipe.train.steps:,}: set more"
+        raise BertsmithError(f"{run}: the branch starts at step {branch.step:,}, and {steps}")
     for key, old, now in differences(_fixed(before), _fixed(recipe)):
-        model = run / "model"
-        start = setting_name("model.start", str(model), option=f"--from {model}")
+        start = setting_name("model.start", f"{run / 'model'}", option=f"--from {run / 'model'}")
+        advice = f"with other settings, start a run from its model ({start})"
         raise BertsmithError(
-            f"{run}: a branch keeps {key}, which is {old!r}, not {now!r}; with other settings,"
-            f" start a run from its model ({start})"
+            f"{run}: a branch keeps {key}, which is {old!r}, not {now!r}; {advice}"
         )
     return recipe
 
@@ -123,11 +118,10 @@ def _demand_constant(before: Recipe, branch: Branch) -> None:
         last = round(train.steps - decay)
         falls = f"from step {last:,} on" if branch.step > last else ""
     if falls:
-        raise BertsmithError(
-            f"{branch.run}: a cool-down begins at a constant learning rate, and at step"
-            f" {branch.step:,} that of this run falls {falls}; branch before that, from a run with"
-            ' train.schedule = "stable" or "constant"'
-        )
+        fault = f"at step {branch.step:,} that of this run falls {falls}"
+        advice = 'branch before that, from a run with train.schedule = "stable" or "constant"'
+        rule = f"{branch.run}: a cool-down begins at a constant learning rate"
+        raise BertsmithError(f"{rule}, and {fault}; {advice}")
 
 
 def _fixed(recipe: Recipe) -> dict[str, Any]:
@@ -138,10 +132,7 @@ def _fixed(recipe: Recipe) -> dict[str, Any]:
 
 
 def branch_off(branch: Branch, folder: RunFolder, corpus: str) -> None:
-    """Copy a checkpoint and the logs up to it into the folder of a new run, which resumes them.
-
-    The data may be another: `corpus` is its fingerprint. Samples are counted on.
-    """
+    """Copy a checkpoint and its logs to a new run, which resumes them; `corpus` may be another."""
     saved = Checkpoints(branch.run / "checkpoints").read(branch.step)
     numbers = saved.numbers | {"closed": False, "ended": False, "corpus": corpus}
     if corpus != saved.numbers["corpus"]:

@@ -1,11 +1,9 @@
 """Several processes as one run, started by torchrun; one process without it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -44,7 +42,7 @@ class Ranks:
         self.abandoned = False  # whether this rank is in a step that others wait for
 
     @classmethod
-    def alone(cls, device: torch.device) -> Ranks:
+    def alone(cls, device: torch.device) -> Self:
         """Return a single process, even under torchrun."""
         return cls(device, {})
 

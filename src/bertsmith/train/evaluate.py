@@ -1,14 +1,12 @@
 """What a pre-training run is scored on: held-out text, sets by name, and a probe task."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -117,10 +115,8 @@ def filled_masks(learner: Any, example: Example, examples: Examples) -> list[dic
         shown[example.rows[inside]] = example.targets[inside]
         shown[example.rows[masks]] = mask_id
         end = min(last, int(example.rows[masks[-1]]) + AROUND)
-        guesses = [
-            [[token(id), round(float(p), 3)] for p, id in zip(*pair, strict=True)]
-            for pair in zip(probabilities[masks], ids[masks], strict=True)
-        ]
+        pairs = (zip(probabilities[mask], ids[mask], strict=True) for mask in masks)
+        guesses = [[[token(id), round(float(p), 3)] for p, id in pair] for pair in pairs]
         targets = [token(example.targets[mask]) for mask in masks]
         text = tokenizer.decode(shown[first + 1 : end].tolist(), skip_special=False)
         samples.append({"text": text, "targets": targets, "guesses": guesses})
@@ -177,15 +173,13 @@ class Probe:
     pooling: str
 
     @classmethod
-    def read(cls, part: ProbePart, tokenizer: Tokenizer, length: int) -> Probe:
+    def read(cls, part: ProbePart, tokenizer: Tokenizer, length: int) -> Self:
         """Read the first rows of a file; texts are cut to `length` tokens."""
         rows = list(islice(_rows(part), part.most))
         names = {label: number for number, label in enumerate(sorted({row[1] for row in rows}))}
         if len(names) < 2 or len(rows) < 2 * FOLDS:
-            raise BertsmithError(
-                f"{part.data}: a probe needs {2 * FOLDS} texts and two labels; it has"
-                f" {len(rows)} and {len(names)}"
-            )
+            needed = f"a probe needs {2 * FOLDS} texts and two labels"
+            raise BertsmithError(f"{part.data}: {needed}; it has {len(rows)} and {len(names)}")
         special = tokenizer.special_count()
         plain = tokenizer.encode_ids([text for text, _ in rows])
         texts = [tokenizer.build(ids[: length - special])[0] for ids in plain]
@@ -234,16 +228,13 @@ def _rows(part: ProbePart) -> Iterator[tuple[str, str]]:
             continue
         cells = dict(zip(columns, row, strict=False)) if isinstance(row, list) else row
         if not isinstance(cells, dict):
-            raise BertsmithError(
-                f"{part.data}: a probe is a table of texts and labels: .csv, .tsv, .jsonl, .parquet"
-            )
+            known = ".csv, .tsv, .jsonl, .parquet"
+            raise BertsmithError(f"{part.data}: a probe is a table of texts and labels: {known}")
         text, label = (cells.get(key) for key in (part.text, part.label))
         if not isinstance(text, str) or label is None:
             missing = part.label if isinstance(text, str) else part.text
-            raise BertsmithError(
-                f"{part.data}, row {number}: no {missing!r} (it has {', '.join(map(str, cells))};"
-                " set probe.text and probe.label)"
-            )
+            known = f"it has {', '.join(map(str, cells))}; set probe.text and probe.label"
+            raise BertsmithError(f"{part.data}, row {number}: no {missing!r} ({known})")
         yield text, str(label)
 
 
@@ -265,8 +256,7 @@ def open_held_out(recipe: Recipe, corpus: Corpus | Mixture, segments: int) -> He
     kept = any(Manifest.read(folder).splits["held_out"].documents for folder in folders)
     if kept and (part.tokens or part.pseudo):
         try:
-            held = open_corpus(recipe, "held_out")
-            main = examples_of(recipe, held, length, segments)
+            main = examples_of(recipe, open_corpus(recipe, "held_out"), length, segments)
         except UnfitCorpusError as error:
             unfit = f"held-out text is not evaluated: {error}"
     by_name = {}
@@ -276,10 +266,9 @@ def open_held_out(recipe: Recipe, corpus: Corpus | Mixture, segments: int) -> He
         by_name[name] = examples_of(recipe, other, length, segments, evenly=True)
     if (part.patience or part.keep == "best") and not (main or by_name):
         key = "patience" if part.patience else "keep"
-        raise BertsmithError(
-            f"{corpus.directory}: has no held-out text, which evaluate.{key} needs; prepare the"
-            f" corpus with {setting_name('held_out')}"
-        )
+        fault = f"has no held-out text, which evaluate.{key} needs"
+        advice = f"prepare the corpus with {setting_name('held_out')}"
+        raise BertsmithError(f"{corpus.directory}: {fault}; {advice}")
     probe = Probe.read(recipe.probe, corpus.tokenizer, length) if recipe.probe.data else None
     baseline = {}
     if {"masked_lm", "following_lm", "replaced"} & recipe.objectives.keys():
@@ -308,10 +297,7 @@ def scoring(
     plain: MultiObjective,
     ranks: Ranks,
 ) -> Scoring | None:
-    """The evaluations of a run: losses on held-out text, filled masks, the probe task.
-
-    `plain` is a copy of the learner without values, which is neither compiled nor sharded.
-    """
+    """The evaluations of a run; `plain` is a copy of the learner, not compiled or sharded."""
     part = recipe.evaluate
     sizes = {"tokens": part.tokens, "micro_tokens": recipe.train.micro_tokens}
     sets = ({"": held.main} if held.main else {}) | held.by_name
@@ -368,32 +354,25 @@ def _probed(
     weights, accuracy = ranks.gather(dict(learner.named_parameters())), 0.0
     if ranks.first:
         fill(plain, weights)
-        model, dtype = plain.model.to(ranks.device), _compute(recipe, ranks)
-        accuracy = probe.accuracy(model, ranks.device, dtype)
+        device = ranks.device
+        accuracy = probe.accuracy(plain.model.to(device), device, _compute(recipe, device))
     return {"probe": ranks.broadcast(accuracy), "probe_majority": probe.majority}
 
 
-def _compute(recipe: Recipe, ranks: Ranks) -> torch.dtype:
-    name = supported(recipe.train.precision, ranks.device)
-    return Precision.of(name, ranks.device).compute
+def _compute(recipe: Recipe, device: torch.device) -> torch.dtype:
+    return Precision.of(supported(recipe.train.precision, device), device).compute
 
 
 def fill(plain: MultiObjective, weights: dict[str, torch.Tensor]) -> None:
     """Give a copy of the learner these weights."""
-    parameters = plain.named_parameters()
-    substitute(plain, {old: nn.Parameter(weights[name]) for name, old in parameters})
+    substitute(plain, {old: nn.Parameter(weights[name]) for name, old in plain.named_parameters()})
 
 
 def pseudo(recipe: Recipe, model: Model, ranks: Ranks, held: Examples | None) -> dict[str, float]:
     """The pseudo-perplexity of the stored model, if it is a masked LM."""
     if held is None or not recipe.evaluate.pseudo or "masked_lm" not in recipe.objectives:
         return {}
-    perplexity = pseudo_perplexity(
-        model,
-        held,
-        sequences=recipe.evaluate.pseudo,
-        device=ranks.device,
-        most=recipe.train.micro_tokens,
-        dtype=_compute(recipe, ranks),
-    )
+    sizes = {"sequences": recipe.evaluate.pseudo, "most": recipe.train.micro_tokens}
+    dtype = _compute(recipe, ranks.device)
+    perplexity = pseudo_perplexity(model, held, device=ranks.device, dtype=dtype, **sizes)
     return {} if perplexity is None else {"pseudo_perplexity": perplexity}

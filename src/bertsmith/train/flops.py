@@ -1,7 +1,5 @@
 """Operations of a model, counted exactly; estimates of its memory; and peaks of devices."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -34,9 +32,8 @@ def training_flops(
     tokens = length * sequences
     total, read = 0.0, dict[str, Encoder]()
     for objective in learner.objectives:
-        for model, head, rows, reads in objective.passes(
-            learner.model, tokens, sequences, masked * tokens
-        ):
+        passes = objective.passes(learner.model, tokens, sequences, masked * tokens)
+        for model, head, rows, reads in passes:
             read.setdefault(reads, model.encoder)
             if head:
                 total += head_flops(model.heads[head], rows, model.encoder, length, sequences)
@@ -47,10 +44,7 @@ def training_flops(
 
 
 def encoder_flops(encoder: Encoder, length: int, sequences: int = 1) -> float:
-    """Floating-point operations of a forward pass over sequences of one length.
-
-    Attention counts the keys that are visible to a query: the sequence, or its window.
-    """
+    """Floating-point operations of a forward pass over sequences of one length."""
     tokens = length * sequences
     total, distances = float(tokens * _linear(encoder.embedding)), _distances(encoder)
     for number, _ in encoder.plan:
@@ -103,7 +97,7 @@ def visible_keys(length: int, window: int | None) -> float:
 
 def _linear(module: nn.Module) -> int:
     """Operations of the linear maps of a module on one row."""
-    maps = [part for part in module.modules() if isinstance(part, nn.Linear)]
+    maps = (part for part in module.modules() if isinstance(part, nn.Linear))
     return sum(2 * part.weight.numel() for part in maps)
 
 

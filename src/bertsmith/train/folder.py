@@ -1,7 +1,5 @@
 """The folder of a run: recipe, logs and ledger."""
 
-from __future__ import annotations
-
 import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import BertsmithError, setting_name
-from bertsmith.files import finite, write_bytes, write_json, write_text, writing
+from bertsmith.files import finite, make_folder, write_bytes, write_json, write_text, writing
 from bertsmith.folders import check_output
 from bertsmith.foreign import parse_table, read_table
 from bertsmith.ledger import Ledger
@@ -45,13 +43,9 @@ class RunFolder(WorkFolder):
         start: Mapping[str, Any] | None = None,
         fill: Callable[[], None] | None = None,
     ) -> None:
-        """Create the folder of a run; it must be empty. `start` is what `start()` returns.
-
-        `fill` adds the files that a branch begins with.
-        """
+        """Create the folder of a run, with what `start()` returns; `fill` adds a branch's files."""
         self.demand_free()
-        with writing(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         if start:
             write_json(self.path / "start.json", start)
         if fill is not None:
@@ -65,9 +59,8 @@ class RunFolder(WorkFolder):
             yield
         except BertsmithError:
             files = [] if unless() or not self.writes else list(self.path.iterdir())
-            for path in files:
-                if path.name.startswith("."):  # the lock, and what was there before the run
-                    continue
+            # Hidden are the lock, and what was there before the run.
+            for path in (path for path in files if not path.name.startswith(".")):
                 if path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)
                 else:
@@ -98,10 +91,7 @@ class RunFolder(WorkFolder):
         """Nothing: the logs are in the folder."""
 
     def cut(self, progress: RunProgress) -> tuple[dict[str, int], list[str]]:
-        """Remove what is newer than a checkpoint from the logs.
-
-        Returns what was damaged: notes for the ledger, and messages.
-        """
+        """Remove what is newer than a checkpoint from the logs; notes and messages of damage."""
         step, messages = progress.step, []
         damaged = sum(self._cut(name, step, progress.evaluated) for name in LOGS)
         notes = {"damaged lines of the logs that were dropped": damaged}

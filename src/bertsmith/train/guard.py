@@ -1,7 +1,5 @@
 """Guard against NaN and gradient spikes: such steps are skipped. The scale of float16 losses."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from statistics import median
@@ -10,12 +8,8 @@ REMEMBERED = 64  # number of recent norms that the median is taken of
 ENOUGH = 16  # norms needed before a spike can be detected
 PATIENCE = 3  # bad steps in a row before the run rolls back
 ROLLBACKS = 3  # rollbacks to one checkpoint before the run stops with an error
-FAULTS = (
-    "",
-    "the loss was not a number",
-    "the gradients were not numbers",
-    "the gradients' norm was far above the usual",
-)
+FAULTS = ["", "the loss was not a number", "the gradients were not numbers"]
+FAULTS += ["the gradients' norm was far above the usual"]
 OVERFLOW = "the gradients overflowed float16 (the loss scale was halved)"
 LARGEST_SCALE, GROWTH = 2.0**24, 2000  # of a loss, and good steps before its scale is doubled
 

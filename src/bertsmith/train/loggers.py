@@ -4,8 +4,6 @@ A logger is a class like `Logger`: it is made with what a run is, `start`ed befo
 gets the numbers of every step and evaluation, and is closed. Only the first rank logs.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -15,10 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from bertsmith.errors import BertsmithError, nearest
-from bertsmith.files import one_line, write_json, writing
+from bertsmith.files import make_folder, one_line, write_json, writing
 from bertsmith.foreign import read_table
 from bertsmith.store import flat
 
@@ -87,8 +85,7 @@ class TensorBoard:
         first = step + evaluated  # the evaluation of a step follows the step, which stays
         if first <= self.last:  # the first row of a run, also after a resume or a rollback
             self.close(True)
-            folder = str(self.about.folder / "tensorboard")
-            self.writer = SummaryWriter(folder, purge_step=first)
+            self.writer = SummaryWriter(str(self.about.folder / "tensorboard"), purge_step=first)
         self.last = step
         for name, value in numbers.items():
             self.writer.add_scalar(name, value, step)
@@ -111,8 +108,7 @@ class WeightsAndBiases:
         import wandb
 
         known = self.about.stored("wandb") if step else None
-        with writing(self.about.folder):
-            self.about.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.about.folder)
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             name=self.about.name,
@@ -235,7 +231,7 @@ class Loggers:
         self.loggers: list[Logger] = [kind(run) for kind in kinds]
         self.say, self.started, self.finished = say, False, False
 
-    def __enter__(self) -> Loggers:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -5,14 +5,12 @@ runs steps on any number of ranks; logs, evaluates and saves; rolls back when tr
 resumes an interrupted run with the same results.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import KW_ONLY, asdict, astuple, dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -40,6 +38,7 @@ from bertsmith.train.weights import Averages, Best, Take
 
 QUICK = 0.05  # seconds: a checkpoint that is written faster is always written when it is due
 Scores = dict[str, Any]
+Counts = Mapping[str, float]  # predictions of each loss term
 
 
 class Learner(Protocol):
@@ -85,11 +84,9 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Scoring:
-    """How and when the model is evaluated, which weights are kept, and when training ends early.
+    """How and when the model is evaluated, which weights are kept, and when training ends early."""
 
-    `score` gets a function that says whether a signal asks to stop; it may then return None.
-    """
-
+    # Gets a function that says whether a signal asks to stop; it may then return None.
     score: Callable[[Callable[[], bool]], Scores | None]
     every: int = 0  # steps between evaluations; the last step is always evaluated
     first: bool = False  # also before the first step
@@ -113,7 +110,7 @@ class Keeping(NamedTuple):
 class Replay(NamedTuple):
     """How steps are captured as CUDA graphs and replayed."""
 
-    inputs: Callable[[Any, Mapping[str, float]], Inputs]  # (batch, counts) → tensors
+    inputs: Callable[[Any, Counts], Inputs]  # (batch, counts) → tensors
     read: int = 8  # steps between two reads of results
     advice: str = ""  # what to do if a step cannot be captured
 
@@ -121,7 +118,7 @@ class Replay(NamedTuple):
 class StepNote(NamedTuple):
     """What is logged of a step that does not depend on its result."""
 
-    counts: Mapping[str, float]  # predictions of each loss term
+    counts: Counts
     row: dict[str, Any]
     timing: dict[str, Any]
     useful: float
@@ -140,79 +137,59 @@ class StepNote(NamedTuple):
         return row | ({"loss_scale": result.scale} if result.scale else {})
 
 
+@dataclass(eq=False)
 class Trainer:
     """Everything a run needs, and the loop over its steps."""
 
-    def __init__(
-        self,
-        learner: Learner,
-        module: nn.Module,
-        optimizer: CompositeOptimizer,
-        *,
-        train: TrainPart,
-        ranks: Ranks,
-        request: Callable[[int], BatchRequest],
-        record: Record,
-        watch: Watcher,
-        place: str,
-        checkpoints: Checkpoints | None = None,
-        film: Checkpoints | None = None,
-        keeping: Keeping | None = None,
-        scoring: Scoring | None = None,
-        replay: Replay | None = None,
-        workers: int = 2,
-        ledger: Ledger | None = None,
-        draw: Callable[[int], int] | None = None,
-        tables: Sequence[nn.Embedding] = (),
-        rate: str = "the learning rate",
-        loggers: Loggers | None = None,
-    ) -> None:
-        """`place` and `rate` are names in messages; `draw` is the seed of a step's random numbers.
+    learner: Learner
+    module: nn.Module  # the learner as it computes: wrapped for precision and ranks
+    optimizer: CompositeOptimizer
+    _: KW_ONLY
+    train: TrainPart
+    ranks: Ranks
+    request: Callable[[int], BatchRequest]
+    record: Record
+    watch: Watcher
+    place: str  # in messages
+    checkpoints: Checkpoints | None = None
+    film: Checkpoints | None = None  # weights alone, at steps 0, 1, 2, 4, 8, ... and at the end
+    keeping: Keeping = field(default_factory=Keeping)
+    scoring: Scoring | None = None
+    replay: Replay | None = None
+    workers: int = 2
+    ledger: Ledger = field(default_factory=Ledger)
+    draw: Callable[[int], int] | None = None  # the seed of a step's random numbers
+    tables: Sequence[nn.Embedding] = ()
+    rate: str = "the learning rate"  # in messages
+    loggers: Loggers | None = None
 
-        `film` gets the weights alone, at steps 0, 1, 2, 4, 8, ... and at the end. `module` is the
-        learner as it computes: wrapped for precision and ranks.
-        """
-        self.learner, self.module, self.optimizer = learner, module, optimizer
-        self.train, self.keeping, self.ranks, self.record = (
-            train,
-            keeping or Keeping(),
-            ranks,
-            record,
-        )
-        self.request, self.watch, self.workers, self.place = request, watch, workers, place
-        self.scoring, self.checkpoints, self.rate = scoring, checkpoints, rate
-        self.film, self.loggers = film, loggers or Loggers()
-        self.progress, self.ledger = RunProgress(), ledger or Ledger()
+    def __post_init__(self) -> None:
+        learner, optimizer, train, ranks = self.learner, self.optimizer, self.train, self.ranks
+        self.progress, self.logs = RunProgress(), self.loggers or Loggers()
         self.named = dict(learner.named_parameters())
         self.averages = Averages(self.named, train.ema)
-        self.best = Best(scoring.take if scoring else "none")
+        self.best = Best(self.scoring.take if self.scoring else "none")
         self.state = TensorState(self.named, optimizer, self.averages, self.best)
-        self.writer = BackgroundWriter(checkpoints or Checkpoints(Path()), self.state, ranks)
+        self.writer = BackgroundWriter(self.checkpoints or Checkpoints(Path()), self.state, ranks)
         self.guard = Guard(train.spike or math.inf)
         half = supported(train.precision, ranks.device) == "float16"
         self.scale = LossScale() if half else None
-        self.draw = draw or (lambda step: int(bits(train.seed, "step", step, ranks.rank) >> 1))
         self.step = TrainingStep(
-            module,
+            self.module,
             optimizer,
             ranks,
             clip=train.clip,
             guard=self.guard,
             scale=self.scale,
             objectives=learner.objectives,
-            tables=tables,
+            tables=self.tables,
             compiled=train.compile,
         )
-        self.replay = replay
-        self.captured = replay and CapturedStep(
-            module,
-            optimizer,
-            ranks.device,
-            clip=train.clip,
-            spike=self.guard.spike,
-            read=replay.read,
-            advice=replay.advice,
-        )
+        self.captured: CapturedStep | None = None
+        if self.replay is not None:
+            how: Any = {"clip": train.clip, "spike": self.guard.spike, "read": self.replay.read}
+            how["advice"] = self.replay.advice
+            self.captured = CapturedStep(self.module, optimizer, ranks.device, **how)
         self.pending: deque[StepNote] = deque()  # of replayed steps whose results are not known
         self.evaluating = False
         self.stopped = StopSignal(
@@ -232,7 +209,7 @@ class Trainer:
             return self._run()
 
     def _run(self) -> bool:
-        self.ranks.run_on_first(lambda: self.loggers.start(self.progress.step))
+        self.ranks.run_on_first(lambda: self.logs.start(self.progress.step))
         self.saved_at = self.clock = time.monotonic()
         if self.checkpoints is not None and self.keeping.at_start:
             # The first rank decides: other ranks could already see its new checkpoint.
@@ -249,7 +226,7 @@ class Trainer:
                     self.writer.save_alone(self.progress.step, self._numbers())
                 return False
         self.progress.closed = self.over() and not self._evaluation_due()
-        self.loggers.finished = self.progress.closed
+        self.logs.finished = self.progress.closed
         if not self.progress.closed or self._may_save():
             self.save()
         self.writer.settle()
@@ -310,8 +287,7 @@ class Trainer:
     ) -> tuple[LoadedStep | None, dict[str, float], bool]:
         """Run a step; returns the next one with its counts, and whether any rank should stop."""
         progress, ranks = self.progress, self.ranks
-        fraction = self._fraction()
-        seed = self.draw(progress.step)
+        fraction, seed = self._fraction(), self._seed(progress.step)
         following: LoadedStep | None = None
 
         def extras() -> list[float]:
@@ -324,13 +300,8 @@ class Trainer:
             late = 60 * self.keeping.minutes < now - self.saved_at if self.keeping.minutes else 0
             late = (late and ranks.first) or self.writer.fault is not None
             elapsed, self.clock = progress.elapsed + now - self.clock, now
-            return [
-                float(loaded.tokens),
-                float(self.stopped.number),
-                elapsed if ranks.first else 0.0,
-                float(late),
-                *(float(own[name]) for name in counts),
-            ]
+            numbers = [loaded.tokens, self.stopped.number, elapsed if ranks.first else 0.0, late]
+            return [float(number) for number in (*numbers, *(own[name] for name in counts))]
 
         if self.captured is not None and self.replay is not None and loaded.examples:
             passes = [self.replay.inputs(example, counts) for example in loaded.examples]
@@ -356,12 +327,7 @@ class Trainer:
         return following, dict(zip(counts, next_counts, strict=True)), bool(stop)
 
     def _advance(
-        self,
-        loaded: LoadedStep,
-        counts: Mapping[str, float],
-        fraction: float,
-        tokens: float,
-        elapsed: float,
+        self, loaded: LoadedStep, counts: Counts, fraction: float, tokens: float, elapsed: float
     ) -> StepNote:
         """Move on to the next step; returns what to log of this one."""
         progress, plan, seconds = self.progress, loaded.plan, elapsed - self.progress.elapsed
@@ -382,7 +348,7 @@ class Trainer:
             self.ledger.note(f"steps skipped because {result.skipped}")
         self.progress.scores |= {key: row[key] for key in (*result.sums, "loss")}
         self.record.log(row, timing)
-        self.loggers.log(row, timing)
+        self.logs.log(row, timing)
         self.watch.step(row, timing | {"useful": note.useful, "ranks": self.ranks.count})
 
     def _log_late(self, results: list[StepResult] | None = None) -> None:
@@ -391,6 +357,11 @@ class Trainer:
             for result in self.captured.finish() if results is None else results:
                 self.guard.take(result.gradient_norm, result.skipped)
                 self._log(self.pending.popleft(), result)
+
+    def _seed(self, step: int) -> int:
+        if self.draw is not None:
+            return self.draw(step)
+        return int(bits(self.train.seed, "step", step, self.ranks.rank) >> 1)
 
     def _fraction(self) -> float:
         """The learning rate of this step, as a fraction of its peak."""
@@ -446,16 +417,16 @@ class Trainer:
         step = self.progress.step
         with self.averages.swapped_in(self.module), self.scoring.shown() as shown:
             scores = self._scores(self.scoring)
-            if scores is not None and (value := self.scoring.value(scores)) is not None:
+            if scores is None:
+                return None
+            if (value := self.scoring.value(scores)) is not None:
                 self.best.consider(value, step, shown or self.named)
-        if scores is None:
-            return None
         self.progress.evaluated = step
         self.progress.ended = self.scoring.ended(self.best, scores)
         row = {"step": step, **scores}
         timing = {"step": step, "evaluated": True, "elapsed": round(self.progress.elapsed, 3)}
         self.record.log(row, timing)
-        self.loggers.log(row, timing)
+        self.logs.log(row, timing)
         numbers = {key: value for key, value in row.items() if isinstance(value, float)}
         if step == 0:
             self.progress.scores |= {f"{key}_at_start": value for key, value in numbers.items()}
@@ -508,8 +479,7 @@ class Trainer:
         progress.loss_scale = list(astuple(self.scale)) if self.scale else []
         progress.record, progress.best = self.record.kept(), self.best.numbers()
         self.record.keep_ledger(self.ledger)
-        numbers: dict[str, Any] = finite(asdict(progress))
-        return numbers
+        return finite(asdict(progress))
 
     def resume(self) -> bool:
         """Load the newest intact checkpoint; False if there is none yet."""
@@ -535,8 +505,7 @@ class Trainer:
 
     def _newest(self) -> Saved | None:
         """Return the newest intact checkpoint, chosen by the first rank for all."""
-        checkpoints = self.checkpoints
-        if checkpoints is None:
+        if (checkpoints := self.checkpoints) is None:
             return None
 
         def find() -> tuple[int | None, list[str]]:
@@ -544,7 +513,7 @@ class Trainer:
             if saved is None and faults:
                 why = f"no intact checkpoint to continue from ({faults[0]})"
                 raise BertsmithError(f"{self.place}: {why}")
-            return (None if saved is None else saved.numbers["step"]), faults
+            return saved and saved.numbers["step"], faults
 
         step, faults = self.ranks.run_on_first(find)
         for line in faults:
@@ -583,10 +552,8 @@ class Trainer:
         step = saved.numbers["step"]
         self.rollbacks[step] += 1
         if self.rollbacks[step] > ROLLBACKS:
-            raise BertsmithError(
-                f"training diverges after step {step}, also after {ROLLBACKS} rollbacks:"
-                f" lower {self.rate}"
-            )
+            when = f"after step {step}, also after {ROLLBACKS} rollbacks"
+            raise BertsmithError(f"training diverges {when}: lower {self.rate}")
         self.load(saved)
         self.ledger.counts = counts
         self.ledger.note("rollbacks after three bad steps in a row")

@@ -4,8 +4,6 @@ All support sharding. A parameter is a plain tensor, or a DTensor of which this 
 shard (FSDP2). Element-wise operations use the local shard; others gather the full tensor.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -25,17 +23,9 @@ Coefficients = tuple[float, float, float]
 class AdamVariant(Optimizer):
     """Base class of Adam variants: the moments, and the loop over parameter groups."""
 
-    def __init__(
-        self,
-        params: Any,
-        lr: float,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 0.01,
-        **more: Any,
-    ) -> None:
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, defaults | more)
+    def __init__(self, params: Any, lr: float, **settings: Any) -> None:
+        defaults = {"lr": lr, "betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.01}
+        super().__init__(params, defaults | settings)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -69,10 +59,9 @@ class AdamVariant(Optimizer):
         torch._foreach_lerp_(first, grads, 1 - beta1)
         torch._foreach_mul_(second, beta2)
         torch._foreach_addcmul_(second, grads, grads, value=1 - beta2)
-        return (
-            list(torch._foreach_div(first, [1 - beta1**step for step in steps])),
-            list(torch._foreach_div(second, [1 - beta2**step for step in steps])),
-        )
+        corrected = torch._foreach_div(first, [1 - beta1**step for step in steps])
+        squares = torch._foreach_div(second, [1 - beta2**step for step in steps])
+        return list(corrected), list(squares)
 
 
 class Lamb(AdamVariant):
@@ -256,10 +245,7 @@ def local_gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
 
 
 def full_norms(shards: list[Tensor], parameter: Tensor) -> Tensor:
-    """L2 norms of the tensors that have these local shards, laid out like a parameter.
-
-    All of them take one all-reduce.
-    """
+    """L2 norms of tensors with these local shards, laid out like a parameter; one all-reduce."""
     norms = torch.stack(torch._foreach_norm(shards))
     if not hasattr(parameter, "device_mesh"):
         return norms
@@ -289,9 +275,8 @@ def on_full_matrices(
     by_matrix = [Shard(0) if p.is_shard() else Replicate() for p in placements]
 
     def exchanged(tensor: Tensor, before: list[Any], after: list[Any]) -> Tensor:
-        stack = DTensor.from_local(
-            tensor, mesh, before, run_check=False, shape=shape, stride=stride
-        )
+        sizes: Any = {"shape": shape, "stride": stride}
+        stack = DTensor.from_local(tensor, mesh, before, run_check=False, **sizes)
         if mesh.device_type == "cpu":  # gloo has no all-to-all
             stack = stack.redistribute(placements=[Replicate()] * mesh.ndim)
         return stack.redistribute(placements=after).to_local()
@@ -313,10 +298,7 @@ class CompositeOptimizer:
             group["lr"] = peak * fraction
 
     def move_to(self, device: torch.device) -> Tensor:
-        """Keep learning rates, and the flag that skips a step, on a device.
-
-        Returns `found_inf`: where it is 1, `step` changes nothing. For fused AdamW and Muon.
-        """
+        """Keep learning rates on a device, and return `found_inf`: if 1, `step` changes nothing."""
         self.found_inf = torch.zeros((), device=device)
         self.device_peaks = torch.tensor(self.peaks, device=device)
         self.device_rates = torch.zeros_like(self.device_peaks)
@@ -350,6 +332,14 @@ class CompositeOptimizer:
                     yield parameter, optimizer.state[parameter]
 
 
+class GroupKey(NamedTuple):
+    """Where a parameter is: what its learning rate and its weight decay depend on."""
+
+    rate: float  # times the learning rate
+    matrix: bool  # matrices decay; biases and norms do not
+    inner: bool  # a matrix in a layer
+
+
 def layered(module: nn.Module, layer_decay: float = 1.0) -> Iterator[tuple[GroupKey, nn.Parameter]]:
     """Yield each trained parameter of a module with its place.
 
@@ -374,14 +364,6 @@ def layered(module: nn.Module, layer_decay: float = 1.0) -> Iterator[tuple[Group
         yield GroupKey(layer_decay**below, parameter.ndim > 1, inner), parameter
 
 
-class GroupKey(NamedTuple):
-    """Where a parameter is: what its learning rate and its weight decay depend on."""
-
-    rate: float  # times the learning rate
-    matrix: bool  # matrices decay; biases and norms do not
-    inner: bool  # a matrix in a layer
-
-
 def optimizer_for(module: nn.Module, train: Any, half: bool | None = None) -> CompositeOptimizer:
     """The optimizer that a recipe names, over all trained parameters.
 
@@ -393,19 +375,15 @@ def optimizer_for(module: nn.Module, train: Any, half: bool | None = None) -> Co
         members.setdefault(place, []).append(parameter)
     if not members:
         raise BertsmithError("every parameter is frozen: nothing can be trained")
-    inner, rest = (
-        [
-            {
-                "params": parameters,
-                "lr": place.rate * rate,
-                "weight_decay": train.weight_decay if place.matrix else 0.0,
-                "adapt": place.matrix,  # LAMB scales the updates of matrices
-            }
-            for place, parameters in members.items()
-            if (place.inner and train.optimizer == "muon") is chosen
-        ]
-        for chosen, rate in ((True, train.matrix_learning_rate), (False, train.learning_rate))
-    )
+    inner: list[dict[str, Any]] = []  # groups of Muon
+    rest: list[dict[str, Any]] = []
+    for place, parameters in members.items():
+        by_muon = place.inner and train.optimizer == "muon"
+        rate = train.matrix_learning_rate if by_muon else train.learning_rate
+        group: dict[str, Any] = {"params": parameters, "lr": place.rate * rate}
+        group["weight_decay"] = train.weight_decay if place.matrix else 0.0
+        group["adapt"] = place.matrix  # LAMB scales the updates of matrices
+        (inner if by_muon else rest).append(group)
     optimizers: list[Optimizer] = []
     if inner:
         half = train.precision != "float32" if half is None else half
@@ -432,14 +410,9 @@ OPTIMIZERS: dict[str, Any] = {  # for all parameters, or for those that Muon lea
 
 def minimise(value: Callable[[], Tensor], parameters: Sequence[Tensor], steps: int) -> None:
     """Minimise a small convex function of all its data with L-BFGS."""
-    search = torch.optim.LBFGS(
-        parameters,
-        max_iter=steps,
-        history_size=10,
-        tolerance_grad=1e-6,
-        tolerance_change=1e-8,
-        line_search_fn="strong_wolfe",
-    )
+    how: Any = {"max_iter": steps, "history_size": 10, "line_search_fn": "strong_wolfe"}
+    how |= {"tolerance_grad": 1e-6, "tolerance_change": 1e-8}
+    search = torch.optim.LBFGS(parameters, **how)
 
     def evaluated() -> Tensor:
         loss = value()

@@ -1,7 +1,5 @@
 """`plan`: time, memory, operations and useful work of a run, before it starts."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -75,10 +73,7 @@ def mixed(length: int, tokens: int) -> list[Numbers]:
 
 
 def demand_busy(recipe: Recipe, ranks: int, draw: Draw | None = None) -> None:
-    """Raise an error, with the settings to change, if the steps cannot keep all ranks busy.
-
-    `draw` returns sequence lengths of some steps of the corpus; by default they are assumed.
-    """
+    """Refuse steps that leave ranks idle; `draw` returns their lengths, by default assumed ones."""
     if ranks == 1:
         return
     draws = [draw] if draw else [full] if recipe.data.format == "joined" else [full, mixed]
@@ -204,18 +199,11 @@ def plan(
     setup = built(recipe, tokenizer, device="cpu" if here else "meta")
     module = setup.learner
     parameters = parameters_of(module)
-    train, masked, stages = recipe.train, recipe.masking.rate, recipe.lengths()
-    memory = training_memory(
-        module,
-        micro_tokens=train.micro_tokens,
-        masked=masked,
-        half=train.precision != "float32",
-        shards=_shards(recipe, count),
-    )
-    cost = [
-        training_flops(module, length, tokens=train.micro_tokens, masked=masked)
-        for length, _, _ in stages
-    ]
+    train, stages = recipe.train, recipe.lengths()
+    micro, masked = train.micro_tokens, recipe.masking.rate
+    how: Any = {"half": train.precision != "float32", "shards": _shards(recipe, count)}
+    memory = training_memory(module, micro_tokens=micro, masked=masked, **how)
+    cost = [training_flops(module, length, tokens=micro, masked=masked) for length, _, _ in stages]
     if here:
         example = None
         if tokenizer_size is None and corpus_folders(recipe) and device_named(device).type == "cpu":
@@ -226,10 +214,8 @@ def plan(
         kind = DEVICES[device]
         update = UPDATE_BYTES * parameters / kind.memory_bandwidth
         speed = Speed(SHARE * kind.peak, _least(recipe, module), update)
-    times = [
-        _step_time(recipe, number, cost[number], speed, kind, parameters, count)
-        for number in range(len(stages))
-    ]
+    shared = (speed, kind, parameters, count)
+    times = [_step_time(recipe, stage, each, *shared) for stage, each in enumerate(cost)]
     steps = _steps(recipe, [each.total for each in times])
     batches = [tokens for _, tokens, _ in stages]
     tokens = int(np.dot(steps, batches))
@@ -279,8 +265,7 @@ def _step_time(
     length, tokens, _ = recipe.lengths()[stage]
     fill = fill_of(recipe, length, tokens, ranks)
     (lengths,) = full(length, tokens)
-    micro_tokens = recipe.train.micro_tokens
-    division = divide(lengths, ranks=ranks, micro_tokens=micro_tokens, fill=fill)
+    division = divide(lengths, ranks=ranks, micro_tokens=recipe.train.micro_tokens, fill=fill)
     padded = [
         [-(-int(lengths[batch].sum()) // fill) * fill for batch in batches]
         for batches in division.micro_batches

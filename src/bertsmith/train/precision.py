@@ -1,11 +1,9 @@
 """Mixed precision: which parameters compute in bfloat16 or float16."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -68,7 +66,7 @@ class Precision:
     exact_sums: bool = False
 
     @classmethod
-    def of(cls, name: Name, device: torch.device) -> Precision:
+    def of(cls, name: Name, device: torch.device) -> Self:
         """The policy that a recipe names. FP8 is a matter of the compiled graph (compiling.py)."""
         if name == "float32":
             return cls()
@@ -134,12 +132,10 @@ def slots_of(
 @contextmanager
 def hooked(hooks: Iterable[Hook]) -> Iterator[None]:
     """Context manager: register the hooks."""
-    handles = [register(hook) for register, hook in hooks]
-    try:
+    with ExitStack() as stack:
+        for register, hook in hooks:
+            stack.enter_context(register(hook))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 class MixedPrecision(nn.Module):
@@ -228,9 +224,8 @@ def _widen(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _narrow(dtype: torch.dtype) -> Callable[..., Any]:
     def hook(module: nn.Module, inputs: Any, output: Any) -> Any:
-        if isinstance(output, tuple):
-            return output[0].to(dtype), *output[1:]
-        return output.to(dtype)
+        several = isinstance(output, tuple)
+        return (output[0].to(dtype), *output[1:]) if several else output.to(dtype)
 
     return hook
 

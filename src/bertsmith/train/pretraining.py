@@ -1,7 +1,5 @@
 """Pre-training: a recipe and a corpus in, a model directory out."""
 
-from __future__ import annotations
-
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -95,7 +93,8 @@ def pretrain(
         if recipe.train.threads:
             torch.set_num_threads(recipe.train.threads)
         source = RunFolder(origin.run) if origin else folder
-        known = _known(source) if resume or origin else None
+        trained = (resume or origin) and Checkpoints(source.path / "checkpoints").steps()
+        known = source.start().get("model") if trained else None  # a checkpoint has its values
         setup = built(recipe, corpus.tokenizer, known=known)
         request = _requests(recipe, corpus, setup.checkpoint.config.segments, ranks.count)
         # Reject an unsuitable corpus, or one that leaves ranks idle, before writing anything.
@@ -148,12 +147,6 @@ def _asked(
     return branch_recipe(recipe, origin, cool_down), origin
 
 
-def _known(folder: RunFolder) -> dict[str, Any] | None:
-    """The model that the run continues, without its values, if a checkpoint has those."""
-    steps = Checkpoints(folder.path / "checkpoints").steps()
-    return folder.start().get("model") if steps else None
-
-
 @dataclass(frozen=True)
 class PretrainingJob:
     """A run that is ready to start: its recipe, its folder, its data and its model."""
@@ -194,8 +187,7 @@ class PretrainingJob:
         ledger.note("stages that the budget did not reach", missed)
         summary |= {"stages_not_reached": missed} if missed else {}
         warmup = round(recipe.train.warmup) if recipe.train.warmup >= 1 else 0
-        left = max(0, warmup - progress.step)
-        ledger.note("warm-up steps that the budget did not reach", left)
+        ledger.note("warm-up steps that the budget did not reach", max(0, warmup - progress.step))
         if progress.corpora:
             summary["corpora"] = _read_of_each(self.corpus, progress.corpora)
             for row in summary["corpora"]:
@@ -210,13 +202,9 @@ class PretrainingJob:
         learner = self.built.learner.to(ranks.device)
         replay = can_replay(recipe, learner, ranks)
         if train.compile:
-            compile_rows(
-                learner,
-                whole=ranks.count == 1 or train.parallel == "ddp",
-                captured=replay,
-                half=precision != "float32",
-                float8=precision == "fp8",
-            )
+            whole, half = ranks.count == 1 or train.parallel == "ddp", precision != "float32"
+            float8 = precision == "fp8"
+            compile_rows(learner, whole=whole, captured=replay, half=half, float8=float8)
         elif ranks.device.type == "cpu":
             allow_signals(blocks_of(learner))
         policy = Precision.of(precision, ranks.device)
@@ -300,10 +288,7 @@ def _read_of_each(corpus: Corpus | Mixture, tokens: list[int]) -> list[dict[str,
 def _store(
     directory: Path, recipe: Recipe, setup: Built, corpus: Corpus | Mixture, about: str = ""
 ) -> None:
-    """Write the model directory, and one for the generator if any, each all at once.
-
-    `about` is added to the model card.
-    """
+    """Write the model's directory, with `about` in its card, and one for a generator, at once."""
     checkpoint = setup.checkpoint
     kept = {kind: checkpoint.model.heads[kind] for kind in checkpoint.entries}
     plain = replace(checkpoint, model=Model(checkpoint.model.encoder, kept).cpu().eval())

@@ -1,7 +1,5 @@
 """Recipes: runs as TOML files, checked key by key."""
 
-from __future__ import annotations
-
 import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,6 +37,7 @@ Steps = Annotated[int, Field(ge=0, le=MOST_STEPS)]
 Tokens = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Weight = Annotated[float, Field(ge=0, le=1e6)]
+Norm = Annotated[float, Field(ge=0, le=1e9)]  # of gradients
 
 
 def _plain(value: Any, place: str = "") -> Any:
@@ -189,12 +188,9 @@ class TrainPart(RecipePart):
     decay: float = key(
         0.2, "for schedule = stable: share of the run; more than 1: steps", ge=0, le=MOST_STEPS
     )
-    clip: float = key(1.0, "largest gradient norm; 0: no gradient clipping", ge=0, le=1e9)
-    spike: float = key(
-        20.0,
-        "skip a step whose gradient norm is this many times the recent one; 0: never",
-        ge=0,
-        le=1e9,
+    clip: Norm = key(1.0, "largest gradient norm; 0: no gradient clipping")
+    spike: Norm = key(
+        20.0, "skip a step whose gradient norm is this many times the recent one; 0: never"
     )
     precision: Literal["float32", "bfloat16", "float16", "fp8"] = key(
         "float32",
@@ -331,9 +327,8 @@ def load_values(
         text = (folder / f"{source}.toml").read_text("utf-8")
     else:
         near = nearest(str(source), names)
-        raise BertsmithError(
-            f"{source}: no such {kind} file, and bertsmith has none of that name{near} ({hint})"
-        )
+        fault = f"no such {kind} file, and bertsmith has none of that name{near}"
+        raise BertsmithError(f"{source}: {fault} ({hint})")
     values = parsed(text, str(source))
     for change in changes:
         apply_change(values, change)
@@ -403,10 +398,8 @@ def _mistakes(recipe: Recipe) -> Iterator[str]:
         values = f"train.steps is {train.steps} and train.minutes {train.minutes:g}"
         yield f"{values}; set one of the two to 0"
     if 0 < train.steps <= train.warmup:
-        yield (
-            f"train.warmup is {train.warmup:g} steps, but the run has {train.steps}: lower"
-            " train.warmup (below 1 it is a share of the run)"
-        )
+        advice = "lower train.warmup (below 1 it is a share of the run)"
+        yield f"train.warmup is {train.warmup:g} steps, but the run has {train.steps}: {advice}"
     if recipe.data.corpus and recipe.data.corpora:
         yield "set data.corpus or data.corpora, not both"
     if len({part.path for part in recipe.data.corpora}) < len(recipe.data.corpora):

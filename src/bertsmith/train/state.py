@@ -1,7 +1,5 @@
 """The state of a run and its checkpoints: written by a thread, atomically; verified when read."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -11,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from safetensors import SafetensorError
@@ -55,7 +53,7 @@ class RunProgress:
     ended: bool = False  # evaluations say that there is nothing more to expect
 
     @classmethod
-    def of(cls, numbers: Mapping[str, Any]) -> RunProgress:
+    def of(cls, numbers: Mapping[str, Any]) -> Self:
         """Read the numbers of a checkpoint; older ones call the record `sums`."""
         return cls(**{"record" if key == "sums" else key: n for key, n in numbers.items()})
 
@@ -67,36 +65,28 @@ class Saved(NamedTuple):
     tensors: dict[str, dict[str, Tensor]]  # file → its tensors
 
 
+@dataclass
 class TensorState:
     """The tensors of a run: weights, optimizer states, averages, the best weights."""
 
-    def __init__(
-        self,
-        named: Mapping[str, nn.Parameter],
-        optimizer: CompositeOptimizer,
-        averages: Averages,
-        best: Best,
-    ) -> None:
-        self.named, self.optimizer, self.averages, self.best = named, optimizer, averages, best
-        self.names = {parameter: name for name, parameter in named.items()}
-        self.shards = shards_of(named.values())
+    named: Mapping[str, nn.Parameter]
+    optimizer: CompositeOptimizer
+    averages: Averages
+    best: Best
+
+    def __post_init__(self) -> None:
+        self.names = {parameter: name for name, parameter in self.named.items()}
+        self.shards = shards_of(self.named.values())
 
     def copied(self, ranks: Ranks) -> Parts:
-        """Copy what this rank writes of a checkpoint to CPU memory: its shards; file → tensors.
-
-        Tensors that are not sharded are written by the first rank.
-        """
+        """Copies in CPU memory: this rank's shards, and on the first rank what is not sharded."""
         states = {
             f"{self.names[parameter]}:{key}": torch.as_tensor(value)
             for parameter, state in self.optimizer.states()
             for key, value in state.items()
         }
-        files: dict[str, Tensors] = {
-            "model": self.named,
-            "optimizer": states,
-            "average": self.averages.values,
-            "best": self.best.weights,
-        }
+        files: dict[str, Tensors] = {"model": self.named, "optimizer": states}
+        files |= {"average": self.averages.values, "best": self.best.weights}
         writes = ranks.rank < self.shards  # with HSDP, the others have the same shards
         ending = f"-{ranks.rank + 1:05}-of-{self.shards:05}" if self.shards > 1 else ""
         return {
@@ -160,10 +150,7 @@ def _read_tensors(folder: Path, name: str, files: Iterable[str]) -> dict[str, Te
 
 
 class Checkpoints:
-    """The checkpoints of a run, `step-00000500` and so on; the last few are kept.
-
-    Files of sharded tensors are called `model-00001-of-00004.safetensors` and so on.
-    """
+    """The last few checkpoints of a run, `step-00000500` and so on; sharded tensors in shards."""
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
         self.folder, self.keep = folder, keep
@@ -234,9 +221,8 @@ class Checkpoints:
             shutil.rmtree(self._part(step), ignore_errors=True)
             last = self.steps()
             kept = f"; the one of step {last[-1]} is intact" if last else ""
-            raise BertsmithError(
-                f"{self.path(step)}: the checkpoint cannot be written ({cause(error)}){kept}"
-            ) from error
+            fault = f"the checkpoint cannot be written ({cause(error)}){kept}"
+            raise BertsmithError(f"{self.path(step)}: {fault}") from error
 
     def sweep(self) -> None:
         """Remove leftovers of an interrupted writer, restoring a checkpoint it had not replaced."""
@@ -261,11 +247,8 @@ class Checkpoints:
                 if digest(folder / name) != expected:
                     raise BertsmithError(f"{folder / name}: damaged (its SHA-256 sum differs)")
             numbers = json.loads((folder / "state.json").read_text("utf-8"))
-            tensors = {
-                name.removesuffix(".safetensors"): _read_tensors(folder, name, sums)
-                for name in files
-                if name.endswith(".safetensors")
-            }
+            stored = {name.removesuffix(".safetensors"): name for name in files - {"state.json"}}
+            tensors = {name: _read_tensors(folder, file, sums) for name, file in stored.items()}
         except (OSError, ValueError, AttributeError, RecursionError, SafetensorError) as error:
             raise BertsmithError(f"{folder}: damaged ({cause(error)})") from error
         return Saved(numbers, tensors)
@@ -371,7 +354,7 @@ class BackgroundWriter:
             listed.unlink()
         self.checkpoints.commit(step, sums, numbers)
 
-    def __enter__(self) -> BackgroundWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:

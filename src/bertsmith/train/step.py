@@ -1,7 +1,5 @@
 """One training step: micro-batches, one collective over ranks, clipping, guard, update."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -69,9 +67,7 @@ class TrainingStep:
         self.computing = False  # can be interrupted safely
 
     def __call__(
-        self,
-        micro_batches: Sequence[MicroBatch],
-        extras: Callable[[], Sequence[float]] = tuple,
+        self, micro_batches: Sequence[MicroBatch], extras: Callable[[], Sequence[float]] = tuple
     ) -> StepResult:
         """Run a step; `extras` returns numbers to sum over the ranks, called after backward."""
         try:
@@ -171,14 +167,9 @@ def large_tables(model: nn.Module) -> list[nn.Embedding]:
     for module in model.modules():
         for parameter in module.parameters(recurse=False):
             owners.setdefault(parameter, []).append(module)
-    return [
-        table
-        for parameter, (table, *others) in owners.items()
-        if type(table) is nn.Embedding
-        and not others
-        and table.num_embeddings > LARGE
-        and parameter.requires_grad
-    ]
+    tables = [modules[0] for modules in owners.values() if len(modules) == 1]
+    large = (t for t in tables if type(t) is nn.Embedding and t.num_embeddings > LARGE)
+    return [table for table in large if table.weight.requires_grad]
 
 
 class TableGradients:

@@ -1,7 +1,5 @@
 """Signals that end a run: the state is saved first."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +8,7 @@ from typing import Any
 
 from bertsmith.train.distributed import Ranks
 
+Asks = Callable[[], bool]
 GRACE = 10  # seconds that several ranks have to end a step together after a signal
 
 
@@ -26,13 +25,7 @@ class StopSignal:
     evaluation. `computing` and `evaluating` tell where the run is.
     """
 
-    def __init__(
-        self,
-        ranks: Ranks,
-        sharded: bool,
-        computing: Callable[[], bool],
-        evaluating: Callable[[], bool],
-    ) -> None:
+    def __init__(self, ranks: Ranks, sharded: bool, computing: Asks, evaluating: Asks) -> None:
         self.number = 0  # of the signal
         self.alone = ranks.count == 1
         self.may_abort_steps = ranks.device.type == "cpu" and not sharded

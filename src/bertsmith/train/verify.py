@@ -1,7 +1,5 @@
 """`verify-resume`: check that killed and resumed runs equal an uninterrupted one."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random
@@ -18,6 +16,8 @@ from bertsmith.files import digest
 from bertsmith.train.recipe import Recipe
 from bertsmith.train.state import Checkpoints
 
+Process = subprocess.Popen[bytes]
+
 
 def verify_resume(
     recipe: Recipe,
@@ -29,10 +29,7 @@ def verify_resume(
     seed: int = 0,
     say: Any = lambda message: None,
 ) -> dict[str, Any]:
-    """Run a recipe for some steps twice: uninterrupted, and killed at random moments.
-
-    Weights and logs of both must be equal, byte for byte.
-    """
+    """Run a recipe uninterrupted, and killed at random moments: all bytes must be equal."""
     if recipe.train.minutes:
         raise BertsmithError("a time budget differs from run to run: set train.steps")
     warmup = min(recipe.train.warmup, steps / 2)
@@ -52,9 +49,8 @@ def verify_resume(
         for number in range(kills):
             resume = (base / "killed" / "recipe.toml").exists()
             process = _start(file, base / "killed", ranks, resume)
-            _wait(
-                process, base / "killed" / "timing.jsonl", draw, duration, anywhere=number % 2 == 0
-            )
+            log = base / "killed" / "timing.jsonl"
+            _wait(process, log, draw, duration, anywhere=number % 2 == 0)
             if process.poll() is None:
                 with process:
                     os.killpg(process.pid, signal.SIGKILL)  # its children, too
@@ -67,11 +63,7 @@ def verify_resume(
 
 
 def _wait(
-    process: subprocess.Popen[bytes],
-    log: Path,
-    draw: random.Random,
-    duration: float,
-    anywhere: bool,
+    process: Process, log: Path, draw: random.Random, duration: float, anywhere: bool
 ) -> None:
     """Wait until a random moment, within the run's time or soon after its next logged step."""
     before = log.stat().st_mtime_ns if log.exists() else 0
@@ -83,15 +75,14 @@ def _wait(
         process.wait(timeout=draw.uniform(0, duration if anywhere else duration / 10))
 
 
-def _start(recipe: Path, run: Path, ranks: int, resume: bool) -> subprocess.Popen[bytes]:
+def _start(recipe: Path, run: Path, ranks: int, resume: bool) -> Process:
     command = [sys.executable, "-m", "bertsmith.cli", "pretrain", str(recipe), "--out", str(run)]
     if ranks > 1:
         launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         command[1:3] = [*launch, "-m", "bertsmith.cli"]
     command += ["--view", "none", *(["--resume"] if resume else [])]
-    return subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
-    )
+    pipes: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, start_new_session=True, **pipes)
 
 
 def _finish(recipe: Path, run: Path, ranks: int, resume: bool = False) -> None:

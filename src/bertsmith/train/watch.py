@@ -1,25 +1,19 @@
 """Progress of a run: a live view, lines, or nothing."""
 
-from __future__ import annotations
-
 import math
 import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from bertsmith.errors import BertsmithError
 from bertsmith.pages.runs.run import Curve
+from bertsmith.train.building import Built
 from bertsmith.train.flops import peak_rate, training_flops
 from bertsmith.train.folder import RunFolder
 from bertsmith.train.recipe import Recipe
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from bertsmith.train.building import Built
 
 BARS = "▁▂▃▄▅▆▇█"
 PREDICT_TOKENS = ("masked_lm", "following_lm", "generator")
@@ -40,7 +34,7 @@ class Watch:
         self.useful, self.ranks = 1.0, 1
         self.unigram = 0.0  # unigram loss in nats, if tokens are predicted
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None: ...
@@ -111,7 +105,7 @@ class Lines(Notes):
 class Live(Watch):
     """A live view: progress, losses, speed."""
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> Self:
         from rich.console import Console
         from rich.live import Live as View
 
@@ -133,7 +127,7 @@ class Live(Watch):
         """Print it above the view."""
         self.view.console.print(f"note: {message}", highlight=False, markup=False)
 
-    def picture(self) -> RenderableType:
+    def picture(self) -> Any:
         """The whole view."""
         from rich.panel import Panel
         from rich.progress_bar import ProgressBar
@@ -179,7 +173,7 @@ def curve(values: list[float], width: int = 40) -> str:
     return "".join(BARS[round((mean - low) * scale)] for mean in means)
 
 
-MakeWatch = Callable[[RunFolder, Recipe, "Built"], Watch]  # creates a custom view
+MakeWatch = Callable[[RunFolder, Recipe, Built], Watch]  # creates a custom view
 
 
 def watcher(show: str | MakeWatch | None, folder: RunFolder, recipe: Recipe, setup: Built) -> Watch:

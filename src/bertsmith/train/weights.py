@@ -1,7 +1,5 @@
 """Copies of a run's weights: their exponential moving average, and the best by evaluation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,9 +23,8 @@ class Averages:
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], decay: float) -> None:
         self.parameters, self.decay, self.updates = parameters, decay, 0
-        self.values: dict[str, Tensor] = {
-            name: parameter.detach().clone() for name, parameter in parameters.items() if decay
-        }
+        averaged = parameters if decay else {}
+        self.values = {name: parameter.detach().clone() for name, parameter in averaged.items()}
 
     @torch.no_grad()
     def update(self) -> None:
@@ -58,10 +55,7 @@ class Averages:
 
 
 class Best:
-    """A copy of the trained weights at the best evaluation, and how long ago that was.
-
-    `take` says which weights are kept: those of the best evaluation, of the last one, or none.
-    """
+    """A copy of the weights at the best evaluation (or by `take` the last), and how long ago."""
 
     def __init__(self, take: Take = "none") -> None:
         self.take = take
@@ -71,10 +65,8 @@ class Best:
         self.waited = 0  # evaluations since there was a better one
 
     def consider(self, score: float, step: int, parameters: Mapping[str, nn.Parameter]) -> None:
-        """Copy the current weights if their score is the best so far.
-
-        Of equal scores the later wins: with few examples scores tie while losses still fall.
-        """
+        """Copy the weights if their score is the best so far; of equal scores the later wins."""
+        # With few examples scores tie while losses still fall.
         value = -math.inf if math.isnan(score) else score
         better = self.take == "last" or value >= self.highest or not self.weights
         if better and self.take != "none":
