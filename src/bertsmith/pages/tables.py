@@ -61,13 +61,11 @@ def heat_map(
     label: str,
     most: float | None = None,
     numbers: bool = True,
-    zeros: bool = True,
 ) -> Markup:
     """Draw a table of values, darker where they are larger; cells that are NaN stay empty.
 
     `most` is the value of the darkest shade (default: the largest value). Without `numbers` cells
-    are small squares that show their value on hover; without `zeros`, values that round to 0 are
-    not written.
+    are small squares that show their value on hover.
     """
     cells = [[float(value) for value in row] for row in values]
     finite = [value for row in cells for value in row if math.isfinite(value)]
@@ -78,9 +76,8 @@ def heat_map(
     def cell(value: float) -> tuple[int, str, float | None]:
         if not math.isfinite(value):
             return 0, "", None
-        text = _short(value, largest)
         level = shade(math.sqrt(max(0.0, value - low) / reach))
-        return level, text if zeros or text != "0" else "", value
+        return level, _short(value, largest), value
 
     return render(
         "heat_map.html",
