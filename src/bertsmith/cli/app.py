@@ -173,12 +173,11 @@ def _flushed(status: int | str | None) -> int | str | None:
     """Write what is still held back; Python would complain of a full or closed output later."""
     try:
         sys.stdout.flush()
+        return status
     except BrokenPipeError:
         pass
     except (OSError, ValueError) as error:
         status = status or _say(f"standard output cannot be written ({cause(error)})")
-    else:
-        return status
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return status

@@ -51,4 +51,4 @@ def cka(
     page = partial(cka_page, table, names, len(texts), notes)
     inspection.present(as_json, rows, show, out, page)
     for bert in berts:
-        shared.close(bert)
+        shared.notes(bert.ledger.lines())

@@ -87,7 +87,7 @@ def embed(
     shared.report_source(data)
     if bert.ledger.counts["long texts read in windows"]:
         shared.note("--long cut reads only the beginning of long texts, which is faster")
-    shared.close(bert)
+    shared.notes(bert.ledger.lines())
 
 
 def _show(first: list[tuple[str, Any]], count: int) -> None:

@@ -42,7 +42,7 @@ def fill_mask(
                     console.print(f"{guess.score:7.1%}  {bar:20}  {token}", markup=False)
 
     shared.output(as_json, rows, show)
-    shared.close(bert)
+    shared.notes(bert.ledger.lines())
 
 
 def _around(before: str, after: str, room: int) -> tuple[str, str]:

@@ -37,4 +37,4 @@ def follows(
         texts = "" if file is None else f"  {shared.clipped(f'{a} / {b}', 90)}"
         row = {"first": a, "second": b, "probability": chance}
         shared.output(as_json, [row], partial(typer.echo, f"{chance:7.2%}{texts}"))
-    shared.close(bert)
+    shared.notes(bert.ledger.lines())

@@ -68,4 +68,4 @@ def heads(
     page = partial(heads_page, numbers, inspection.model_name(model))
     inspection.present(as_json, chain(numbers.rows(), relations), show, out, page)
     shared.notes(ledger.lines())
-    shared.close(bert)
+    shared.notes(bert.ledger.lines())

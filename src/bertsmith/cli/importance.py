@@ -48,4 +48,4 @@ def importance(
 
     page = partial(importance_page, texts, result, inspection.model_name(model))
     inspection.present(as_json, [asdict(result)], show, out, page)
-    shared.close(bert)
+    shared.notes(bert.ledger.lines())

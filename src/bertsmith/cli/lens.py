@@ -45,4 +45,4 @@ def lens(
 
     page = partial(lens_page, text, guesses, inspection.model_name(model))
     inspection.present(as_json, map(asdict, guesses), show, out, page)
-    shared.close(bert)
+    shared.notes(bert.ledger.lines())

@@ -92,7 +92,7 @@ def predict(
         shared.note(f"{written:,} {'row' if written == 1 else 'rows'} written to {out}")
     if data.columns and is_file:
         shared.note(tasks.columns_line(data.columns))
-    shared.close(bert)
+    shared.notes(bert.ledger.lines())
 
 
 def is_source(word: str) -> bool:

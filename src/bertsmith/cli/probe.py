@@ -57,4 +57,4 @@ def probe(
             typer.echo(f"{name:14} {scores}")
 
     shared.output(as_json, rows, show)
-    shared.close(bert)
+    shared.notes(bert.ledger.lines())

@@ -87,4 +87,4 @@ def senses(
     inspection.present(as_json, chain(occurrences, [summary]), show, out, page)
     if not as_json:
         inspection.written(projector)
-    shared.close(bert)
+    shared.notes(bert.ledger.lines())

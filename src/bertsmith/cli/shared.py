@@ -170,11 +170,6 @@ def named_paths(arguments: Sequence[str]) -> dict[str, str]:
     return paths
 
 
-def close(bert: Bert) -> None:
-    """Report texts that were windowed or cut."""
-    notes(bert.ledger.lines())
-
-
 @contextmanager
 def interruptible(state: str) -> Iterator[None]:
     """After Ctrl-C, say in which state the work is."""
