@@ -1,4 +1,4 @@
-"""The command line: `bertsmith VERB`, one short file a verb."""
+"""The command line: `bertsmith VERB`, a file for each subject."""
 
 import os
 import signal

@@ -50,9 +50,6 @@ Dtype = Annotated[
 Family = Annotated[
     str | None, typer.Option(help="The model's family, if config.json has no model_type.")
 ]
-Corpus = Annotated[
-    Path | None, typer.Option(help="The corpus: a folder written by `bertsmith prepare`.")
-]
 # How a model is loaded: the arguments of `open_model` after its name.
 LOADING: Options = {"device": (Device, None), "dtype": (Dtype, None), "family": (Family, None)}
 

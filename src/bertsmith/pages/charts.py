@@ -23,10 +23,7 @@ GAP = 8  # pixels between two labels
 
 @dataclass(frozen=True)
 class Series:
-    """A line of a chart. `quiet` ones are thin and pale, `dots` mark each measurement.
-
-    A `bare` series has dots only, without a line between them.
-    """
+    """A line of a chart: thin and pale (`quiet`), with `dots`, or with dots alone (`bare`)."""
 
     name: str
     points: Sequence[tuple[float, float]]

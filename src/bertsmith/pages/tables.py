@@ -40,8 +40,7 @@ def bar_list(
 ) -> Markup:
     """Draw named bars: each row is a name, a length, and the text at the end of the bar.
 
-    `most` is the value of a full bar (default: the largest). Bars below zero have another color,
-    those numbered in `weak` are pale.
+    `most` is the value of a full bar (default: the largest); bars numbered in `weak` are pale.
     """
     rows, pale = list(rows), set(weak)
     full = most or max((abs(value) for _, value, _ in rows), default=0.0) or 1.0
@@ -107,10 +106,7 @@ def _short(value: float, largest: float) -> str:
 def class_bars(
     rows: Iterable[tuple[str, float, float, float, float]], most: float | None = None
 ) -> Markup:
-    """Draw precision, recall, F1 and the number of examples of each class, with bars.
-
-    `most` is the number of examples of a full bar (default: the largest).
-    """
+    """Draw scores and the number of examples of each class; `most` examples fill a bar."""
     rows = list(rows)
     most = most or max((count for *_, count in rows), default=0.0) or 1.0
     drawn = []

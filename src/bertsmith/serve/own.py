@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Container
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from fastapi import APIRouter
 from pydantic import Field, create_model
@@ -18,7 +18,7 @@ from bertsmith.serve.batcher import once
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.route import Body, JsonRoute, Loose, ModelName, Read, either, post, routes
 from bertsmith.serve.service import USAGE, ModelService, Spans
-from bertsmith.tasks.embedding import unit_vectors
+from bertsmith.tasks.embedding import Vectors, unit_vectors
 from bertsmith.tasks.registry import USES
 from bertsmith.tasks.use import Texts, Use, as_json, listed
 
@@ -46,6 +46,16 @@ class OwnBody(Body):
         return result(as_json(await service.ask(served, self.verb, request, self.long)), self.read)
 
 
+class TokenSimilarity(NamedTuple):
+    """The cosine of two texts, and of each token of one with each of the other."""
+
+    model: str
+    similarity: float
+    first: list[dict[str, Any]]
+    second: list[dict[str, Any]]
+    tokens: Vectors
+
+
 class TokenSimilarityBody(OwnBody):
     """Two texts to compare token by token."""
 
@@ -60,13 +70,8 @@ class TokenSimilarityBody(OwnBody):
         if len(first.spans) * len(second.spans) > MOST_PAIRS:
             raise ServeError(422, "the texts have too many tokens to compare one by one")
         cosines = unit_vectors(first.vectors[0]) @ unit_vectors(second.vectors[0]).T
-        return {
-            "model": served.name,
-            "similarity": float(vectors[0] @ vectors[1]),
-            "first": _token_texts(first),
-            "second": _token_texts(second),
-            "tokens": cosines.round(5),
-        }
+        cosine, words = float(vectors[0] @ vectors[1]), (_token_texts(first), _token_texts(second))
+        return TokenSimilarity(served.name, cosine, *words, cosines.round(5))._asdict()
 
 
 class StatesBody(Body):
