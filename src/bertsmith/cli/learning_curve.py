@@ -7,7 +7,6 @@ import typer
 
 from bertsmith.cli import inspection, shared, tasks
 from bertsmith.cli.declare import argument, flag, option
-from bertsmith.cli.terminal import progress
 
 
 def learning_curve(
@@ -42,7 +41,7 @@ def learning_curve(
     source, split = split_sources(data)["train"]
     reading = tasks.reading(columns)
     reading |= {"split": split or reading["split"], "label_names": tasks.names_of(label_names)}
-    with progress("models") as bar:
+    with shared.progress("models") as bar:
         curve = measure(
             model,
             source,

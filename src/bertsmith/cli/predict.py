@@ -12,7 +12,6 @@ import typer
 
 from bertsmith.cli import shared, tasks
 from bertsmith.cli.declare import argument, flag, option, options_of
-from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError
 from bertsmith.settings.folders import FolderSettings
 
@@ -87,7 +86,7 @@ def predict(
     )
     written, with_bar = 0, out is not None or not sys.stdout.isatty()
     results = open_predictions(out, format, bert.ledger, data, records)
-    with results as writer, progress("examples", wanted=with_bar) as show:
+    with results as writer, shared.progress("examples", wanted=with_bar) as show:
         for portion in predict_rows(bert, data, top=top, explain=explain, task=task):
             writer.write(portion.rows)
             written += len(portion.rows)

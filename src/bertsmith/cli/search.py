@@ -14,7 +14,6 @@ import typer
 
 from bertsmith.cli import shared, tasks
 from bertsmith.cli.declare import argument, flag, option, options_of
-from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError, printable
 from bertsmith.numbers import real_number
 from bertsmith.settings.search import AdaptationSettings, MiningSettings, SearchSettings
@@ -221,7 +220,7 @@ def evaluate_search(
         ranking["rerank"] = opened.reranker(ranking["rerank"] or None)
         results = []
         for name in dict.fromkeys(modes):
-            with progress(name) as bar:
+            with shared.progress(name) as bar:
                 report = partial(bar, name)
                 results.append(
                     scoring.evaluate_search(opened, texts, grades, name, draws, report, **ranking)
@@ -230,7 +229,7 @@ def evaluate_search(
         if learn_weights:
             from bertsmith.search.weights import learn_weights as learn
 
-            with progress("weights") as bar:
+            with shared.progress("weights") as bar:
                 learned = learn(opened, texts, grades, draws, partial(bar, "weights"))
     *others, last = results
     comparisons = []
@@ -297,7 +296,10 @@ def mine(
     from bertsmith.search import Index, mining
 
     check_writable(out)
-    with Index.open(index, model=model, device=device) as opened, progress("queries") as show:
+    with (
+        Index.open(index, model=model, device=device) as opened,
+        shared.progress("queries") as show,
+    ):
         if judgements is None:
             questions = mining.read_questions(queries)
         else:
