@@ -45,6 +45,7 @@ FILES = {
     "benchmarks": ["glue", "squad", "conll"],
     "convert": ["quantize", "export", "push"],
     "finetune": ["distill"],
+    "label": ["learning-curve"],
     "layers": ["lens", "probe", "cka"],
     "predict": ["fill-mask", "embed", "follows"],
     "pretrain": ["recipes", "plan", "verify-resume", "runs"],

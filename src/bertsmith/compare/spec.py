@@ -170,16 +170,6 @@ def load_spec(source: str | Path, changes: Iterable[str] = ()) -> Spec:
 def checked_spec(values: dict[str, Any], where: str) -> Spec:
     """A spec of plain values; a bad one is a one-line error."""
     spec = validated(Spec, values, where)
-    _check(spec, where)
-    return spec
-
-
-def spec_names() -> list[str]:
-    """Return the names of the specs that come with bertsmith."""
-    return toml_names(SPECS)
-
-
-def _check(spec: Spec, where: str) -> None:
     for table, names in (("variants", spec.variants), ("tasks", spec.tasks)):
         for name in names:
             if not NAME.fullmatch(name):
@@ -209,3 +199,9 @@ def _check(spec: Spec, where: str) -> None:
         raise BertsmithError(f"{where}: no budget: set budget.tokens, budget.flops or .minutes")
     if not trained and not spec.tasks:
         raise BertsmithError(f"{where}: trained models are compared on tasks: add [tasks.NAME]")
+    return spec
+
+
+def spec_names() -> list[str]:
+    """Return the names of the specs that come with bertsmith."""
+    return toml_names(SPECS)
