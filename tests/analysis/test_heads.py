@@ -122,10 +122,11 @@ def test_attention_to_a_word_is_the_sum_over_its_tokens(small: Small) -> None:
     """Against a computation by hand, on words that are split."""
     bert = small()
     rows = [("unbelievable", 2, "amod"), ("question", 0, "root"), ("unpacking", 2, "acl")]
-    (one,) = parsed(bert, sentences(conllu(rows)))
+    (sentence,) = sentences(conllu(rows))
+    (one,) = parsed(bert, [sentence])
     assert len(one.ids) > 5
-    assert one.parsed is not None
-    maps = bert.attention(one.parsed.text).maps()
+    assert one.gold
+    maps = bert.attention(sentence.text).maps()
     expected = np.zeros((2, *maps.shape[:2]))
     tokens = [[t for t, word in enumerate(one.words) if word == n] for n in range(3)]
     for layer in range(maps.shape[0]):

@@ -20,12 +20,12 @@ from bertsmith.analysis.senses import (
     same_sense,
     senses,
     static,
-    unit,
     vectors,
 )
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Trace
+from bertsmith.tasks.embedding import unit_vectors
 
 MONEY = [
     "The bank lent us money for the house.",
@@ -132,7 +132,7 @@ def test_one_cloud_is_one_group() -> None:
 def test_the_silhouette_is_the_known_one() -> None:
     points, _ = blobs(3, 9, 0.8)
     groups, apart = clusters(points, 3)
-    expected = silhouette_score(unit(points - points.mean(0)), groups, metric="cosine")
+    expected = silhouette_score(unit_vectors(points - points.mean(0)), groups, metric="cosine")
     assert apart == pytest.approx(expected, abs=1e-5)
     assert clusters(points, 1) == ([0] * 27, 0.0)
     assert len(set(clusters(points[:3], 3)[0])) == 3

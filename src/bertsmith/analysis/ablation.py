@@ -39,10 +39,8 @@ class Material:
     loss: Callable[[Hidden, Batch, list[int]], tuple[Tensor, Tensor]]
 
 
-def masked_words(
-    bert: LoadedModel, texts: Sequence[str], share: float = 0.15, seed: int = 0
-) -> Material:
-    """Texts with a fixed set of masked tokens, scored by the loss of predicting them."""
+def masked_words(bert: LoadedModel, texts: Sequence[str], seed: int = 0) -> Material:
+    """Texts with 15 % of their tokens masked, scored by the loss of predicting them."""
     USES["fill-mask"].demand(bert)
     tokenizer = bert.tokenizer
     if tokenizer.mask_id is None:
@@ -53,7 +51,7 @@ def masked_words(
         plain = [n for n, id_ in enumerate(window.ids) if id_ not in tokenizer.special_ids]
         if not plain:
             continue
-        count = max(1, round(share * len(plain)))
+        count = max(1, round(0.15 * len(plain)))
         places = sorted(random.choice(plain, count, replace=False).tolist())
         targets.append([(place, window.ids[place]) for place in places])
         ids = [tokenizer.mask_id if n in places else id_ for n, id_ in enumerate(window.ids)]
@@ -238,9 +236,8 @@ def _batches(bert: LoadedModel, windows: Sequence[Window]) -> Iterator[tuple[Bat
 
 def scores(bert: LoadedModel, dataset: Dataset[Any]) -> dict[str, float]:
     """Every score that the task has, over all gold."""
-    every_score = dict(evaluate(bert, dataset).scores)
-    del every_score["count"]
-    return every_score
+    every_score = evaluate(bert, dataset).scores.items()
+    return {name: value for name, value in every_score if name != "count"}
 
 
 def material(bert: LoadedModel, dataset: Dataset[Any]) -> Material:

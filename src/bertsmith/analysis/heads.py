@@ -42,8 +42,8 @@ class HeadInput:
 
     ids: Sequence[int]
     segments: Sequence[int]
-    words: Sequence[int] | None = None  # -1: of no word
-    parsed: Treebank | None = None
+    words: Sequence[int] = ()  # -1: of no word
+    gold: Sequence[tuple[int, int, str]] = ()  # words with a head: place, head and relation
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def measure(bert: LoadedModel, inputs: Sequence[HeadInput]) -> HeadNumbers:
         targets, weight = _targets(bert, one)
         counts += weight
         sums += _totals(maps, targets)
-        if one.parsed is not None:
+        if one.gold:
             finder.see(maps, one)
     means = sums / counts.clamp(min=1)
     metrics = {name: by_layer(means[:, number], heads) for number, name in enumerate(METRICS)}
@@ -141,7 +141,10 @@ def parsed(bert: LoadedModel, sentences: Iterable[Treebank]) -> list[HeadInput]:
                     n for n, span in enumerate(one.offsets) if start < span[1] and span[0] < end
                 )
                 words[place] = next(inside, -1)
-        inputs.append(HeadInput(encoding.ids, encoding.segments, words, one))
+        arcs = enumerate(zip(one.heads, one.relations, strict=True))
+        there = set(words) - {-1}
+        gold = [(n, head, name) for n, (head, name) in arcs if {n, head} <= there]
+        inputs.append(HeadInput(encoding.ids, encoding.segments, words, gold))
     return inputs
 
 
@@ -215,48 +218,26 @@ class DependencyScores:
     """
 
     def __init__(self, heads: Sequence[int], inputs: Sequence[HeadInput]) -> None:
-        parsed = [one for one in inputs if one.parsed is not None]
-        frequencies = Counter(relation for one in parsed for _, _, relation in self.gold(one))
+        gold = [row for one in inputs for row in one.gold]
+        frequencies = Counter(relation for _, _, relation in gold)
         self.names = sorted(frequencies)
         self.counts = torch.tensor([frequencies[name] for name in self.names], dtype=torch.float64)
         self.heads = heads  # how many each layer has
         self.hits = torch.zeros(2, sum(heads), len(self.names), dtype=torch.float64)
         self.fixed = torch.zeros(len(OFFSETS), len(self.names), dtype=torch.float64)
-        for one in parsed:
-            for place, head, relation in self.gold(one):
-                if head - place in OFFSETS:
-                    self.fixed[OFFSETS.index(head - place), self.names.index(relation)] += 1
-
-    @staticmethod
-    def gold(one: HeadInput) -> list[tuple[int, int, str]]:
-        """Return the words that have a head and tokens: position, head and relation of each."""
-        assert one.parsed is not None
-        assert one.words is not None
-        there = set(one.words) - {-1}
-        return [
-            (place, head, relation)
-            for place, (head, relation) in enumerate(
-                zip(one.parsed.heads, one.parsed.relations, strict=True)
-            )
-            if place in there and head in there
-        ]
+        for place, head, relation in gold:
+            if head - place in OFFSETS:
+                self.fixed[OFFSETS.index(head - place), self.names.index(relation)] += 1
 
     def see(self, weights: Tensor, one: HeadInput) -> None:
         """Count the correct predictions of every head in one sentence: (L * H, n, n)."""
-        gold = self.gold(one)
-        if not gold:
-            return
-        places, heads, relations = zip(*gold, strict=True)
-        assert one.parsed is not None
-        assert one.words is not None
-        rows = torch.tensor([place for place, word in enumerate(one.words) if word >= 0])
-        owner = torch.tensor([one.words[int(place)] for place in rows])
-        parts = torch.zeros(len(one.parsed.heads), len(one.ids))
-        parts[owner, rows] = 1
-        sizes = parts.sum(1).clamp(min=1)
+        places, heads, relations = zip(*one.gold, strict=True)
+        numbers = torch.arange(max(one.words) + 1)
+        parts = (numbers[:, None] == torch.tensor(one.words)).float()  # (words, n)
+        sizes = parts.sum(1)
         maps = weights.float().cpu()
-        between = (parts / sizes[:, None]) @ maps @ parts.T  # (maps, words, words)
-        absent = parts.sum(1) == 0
+        between = (parts / sizes.clamp(min=1)[:, None]) @ maps @ parts.T  # (maps, words, words)
+        absent = sizes == 0
         between[:, :, absent] = -1
         between[:, absent, :] = -1
         between.diagonal(dim1=1, dim2=2).fill_(-1)

@@ -15,7 +15,8 @@ from bertsmith.analysis.maps import AttentionMaps, Floats, Token, head_counts, r
 from bertsmith.analysis.weights import AttentionWeights
 from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, write_text
-from bertsmith.pages import page, render
+from bertsmith.pages import page
+from bertsmith.pages.results import framed
 
 MOST = 2**27  # weights that a pane holds, a byte each
 LONGEST = 1024  # tokens that a pane shows; of longer texts it shows blocks
@@ -60,7 +61,7 @@ class AttentionPage:
             write_text(path, self.html())
 
     def _repr_html_(self) -> str:
-        return render("notebook.html", page=self.html(), title="attention")
+        return framed(self.html(), "attention")
 
 
 @dataclass
@@ -153,9 +154,9 @@ def _pane(view: AttentionMaps, places: range) -> Pane:
     about = f"{len(view):,} tokens" if all_tokens else f"tokens {places.start} to {places.stop - 1}"
     tokens = [_shown(view.tokens[place]) for place in places]
     complete = all_tokens and _complete(view)
-    pane = _empty(view, about, tokens, first=places.start, partial=not all_tokens, rollout=complete)
-    pane.said, pane.worth = view.said, view.worth[places.start : places.stop]
-    return pane
+    explained = {"said": view.said, "worth": view.worth[places.start : places.stop]}
+    more = {"first": places.start, "partial": not all_tokens, "rollout": complete}
+    return _empty(view, about, tokens, **more, **explained)
 
 
 def _overview(view: AttentionMaps, size: int) -> Pane:

@@ -3,22 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bertsmith import pages
 from bertsmith.analysis.heads import METRICS, HeadNumbers
 from bertsmith.analysis.importance import Explained, WordImportance
 from bertsmith.analysis.layers import DepthGuess
 from bertsmith.analysis.maps import Floats
 from bertsmith.analysis.senses import Senses
-from bertsmith.pages import (
-    MarkedPart,
-    Series,
-    bar_list,
-    heat_map,
-    line_chart,
-    page,
-    scatter,
-    shade,
-    table,
-)
 
 RELATIONS = 12  # heat maps of relations; the table lists all
 EXAMPLES = 8  # sentences of each group
@@ -33,13 +23,13 @@ def heads_page(numbers: HeadNumbers, model: str) -> str:
         for name, meaning in METRICS.items()
     ]
     headings = ("relation", "words", "head", "accuracy", "distance", "accuracy", "direction")
-    return page(
+    return pages.page(
         "heads.html",
         f"Attention heads of {model}",
         about=f"{numbers.inputs:,} inputs, {numbers.tokens:,} tokens. Rows are layers, columns are "
         "heads, both counted from 0.",
         metrics=metrics,
-        relations=table(headings, numbers.relation_rows()) if numbers.relations else "",
+        relations=pages.table(headings, numbers.relation_rows()) if numbers.relations else "",
         relation_maps=[
             (
                 name,
@@ -53,7 +43,7 @@ def heads_page(numbers: HeadNumbers, model: str) -> str:
 
 def _grid(values: Floats, label: str, most: float | None = None) -> str:
     rows, columns = ([str(number) for number in range(size)] for size in values.shape)
-    return heat_map(values.tolist(), rows=rows, columns=columns, label=label, most=most)
+    return pages.heat_map(values.tolist(), rows=rows, columns=columns, label=label, most=most)
 
 
 def _by_head(values: Floats, name: str, most: float | None = None) -> str:
@@ -61,8 +51,10 @@ def _by_head(values: Floats, name: str, most: float | None = None) -> str:
 
 
 def _by_depth(title: str, series: Mapping[str, Sequence[float]], **more: Any) -> str:
-    lines = [Series(name, list(enumerate(values)), dots=True) for name, values in series.items()]
-    return line_chart(title, lines, x_label="depth", **more)
+    lines = [
+        pages.Series(name, list(enumerate(values)), dots=True) for name, values in series.items()
+    ]
+    return pages.line_chart(title, lines, x_label="depth", **more)
 
 
 def lens_page(text: str, guesses: Sequence[DepthGuess], model: str) -> str:
@@ -76,7 +68,7 @@ def lens_page(text: str, guesses: Sequence[DepthGuess], model: str) -> str:
                 (
                     depth_name(one.depth),
                     [
-                        (token, f"{score:.0%}", shade(score))
+                        (token, f"{score:.0%}", pages.shade(score))
                         for token, score in zip(one.tokens, one.scores, strict=True)
                     ],
                 )
@@ -87,7 +79,7 @@ def lens_page(text: str, guesses: Sequence[DepthGuess], model: str) -> str:
         for mask in masks
     ]
     title = f"Predictions of {model} at each depth"
-    return page("lens.html", title, text=text, masks=tables)
+    return pages.page("lens.html", title, text=text, masks=tables)
 
 
 def _final_chart(guesses: Sequence[DepthGuess]) -> str:
@@ -106,7 +98,7 @@ def depth_name(depth: int) -> str:
 def cka_page(values: Floats, models: Sequence[str], texts: int, notes: Sequence[str] = ()) -> str:
     """A heat map of CKA between the depths of one model, or of two."""
     first, last = models[0], models[-1]
-    return page(
+    return pages.page(
         "cka.html",
         f"Layers of {first}" + (f" and {last}" if len(models) > 1 else ""),
         scripts=(),
@@ -122,7 +114,7 @@ def importance_page(texts: Sequence[str], result: Explained, model: str) -> str:
     most = max((abs(word.importance) for word in result.words), default=0.0) or 1.0
     names = ("First text", "Second text") if len(texts) > 1 else ("Text",)
     strongest = sorted(result.words, key=lambda word: -abs(word.importance))[:STRONGEST]
-    return page(
+    return pages.page(
         "importance.html",
         f"Why {model} predicts “{result.said}”",
         scripts=(),
@@ -134,7 +126,7 @@ def importance_page(texts: Sequence[str], result: Explained, model: str) -> str:
         meaning="Decrease of the predicted number when the word is masked."
         if result.kind == "number"
         else "Decrease of the log probability of the prediction when the word is masked.",
-        bars=bar_list(
+        bars=pages.bar_list(
             [(word.text, word.importance, f"{word.importance:+.3f}") for word in strongest]
         ),
     )
@@ -146,15 +138,17 @@ def summary(result: Explained) -> str:
     return f"{result.kind} {result.said!r}, {score}"
 
 
-def _shaded(text: str, words: Sequence[WordImportance], most: float) -> list[MarkedPart]:
+def _shaded(text: str, words: Sequence[WordImportance], most: float) -> list[pages.MarkedPart]:
     parts, place = [], 0
     for word in words:
-        level = shade(word.importance / most)
+        level = pages.shade(word.importance / most)
         kind = f"{'s' if level > 0 else 'n'}{abs(level)}" if level else ""
-        parts.append(MarkedPart(text[place : word.start]))
-        parts.append(MarkedPart(text[word.start : word.end], kind, title=f"{word.importance:+.3f}"))
+        parts.append(pages.MarkedPart(text[place : word.start]))
+        parts.append(
+            pages.MarkedPart(text[word.start : word.end], kind, title=f"{word.importance:+.3f}")
+        )
         place = word.end
-    return [*parts, MarkedPart(text[place:])]
+    return [*parts, pages.MarkedPart(text[place:])]
 
 
 def _name(result: Senses, group: int) -> str:
@@ -184,11 +178,11 @@ def senses_page(result: Senses, model: str, accuracies: Sequence[float] | None =
         scores = {"accuracy": [100 * share for share in accuracies]}
         title = "Accuracy: do two occurrences have the same sense?"
         charts.append(_by_depth(title, scores, unit="%"))
-    return page(
+    return pages.page(
         "senses.html",
         f"“{result.word}” in {model}",
         about=f"{len(result.places):,} occurrences, vectors at depth {result.depth}",
-        points=scatter(
+        points=pages.scatter(
             f"{len(points)} occurrences of {result.word} in a plane",
             points,
             [_name(result, group) for group in range(count)] if count > 1 else (),

@@ -69,11 +69,9 @@ def least(table: Any, count: int, counts: Iterable[int]) -> list[tuple[int, int]
     """Return the `count` least important heads of a (layers, heads) table; each layer keeps one."""
     left = list(counts)
     ranked = sorted(
-        (
-            (float(table[layer][head]), layer, head)
-            for layer, n in enumerate(left)
-            for head in range(n)
-        )
+        (float(table[layer][head]), layer, head)
+        for layer, n in enumerate(left)
+        for head in range(n)
     )
     chosen: list[tuple[int, int]] = []
     for _, layer, head in ranked:

@@ -17,6 +17,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, write_text, writing
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.states import all_depths, check_depth, hidden_states
+from bertsmith.tasks.embedding import unit_vectors
 
 FOLDS = 5
 
@@ -95,7 +96,7 @@ class Senses:
     @cached_property
     def plane(self) -> Floats:
         """The vectors projected onto their first two principal components: (N, 2)."""
-        centred = unit(self.vectors) - unit(self.vectors).mean(0)
+        centred = unit_vectors(self.vectors) - unit_vectors(self.vectors).mean(0)
         left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
         points: Floats = np.zeros((len(centred), 2), np.float32)
         width = min(2, len(sizes))
@@ -105,7 +106,7 @@ class Senses:
     def members(self, group: int) -> list[int]:
         """Return the occurrences of a group, the most typical first."""
         own = [number for number, label in enumerate(self.groups) if label == group]
-        around = unit(self.vectors[own])
+        around = unit_vectors(self.vectors[own])
         return [own[n] for n in np.argsort(-(around @ around.mean(0)), kind="stable")]
 
     def words(self, group: int, most: int = 6) -> list[str]:
@@ -156,7 +157,7 @@ def senses(
 
 
 def _alike(states: Floats) -> float:
-    total = float(np.square(unit(states).sum(0)).sum())
+    total = float(np.square(unit_vectors(states).sum(0)).sum())
     return (total - len(states)) / (len(states) * (len(states) - 1))
 
 
@@ -194,7 +195,7 @@ def same_sense(bert: LoadedModel, pairs: Sequence[SensePair], seed: int = 0) -> 
     fold = np.random.default_rng(seed).permutation(len(pairs)) % FOLDS
     scores = []
     for layer in states:
-        cosines = (unit(layer[: len(pairs)]) * unit(layer[len(pairs) :])).sum(1)
+        cosines = (unit_vectors(layer[: len(pairs)]) * unit_vectors(layer[len(pairs) :])).sum(1)
         correct = 0
         for number in range(FOLDS):
             learn, judge = fold != number, fold == number
@@ -242,12 +243,6 @@ MOST = 6  # groups that are looked for
 CLEAR = 0.15  # groups with a lower silhouette score are one
 
 
-def unit(vectors: Floats) -> Floats:
-    """Vectors of length one."""
-    scaled: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return scaled
-
-
 def clusters(vectors: Floats, count: int | None = None, seed: int = 0) -> tuple[list[int], float]:
     """The group of each vector, the largest group first, and their silhouette score.
 
@@ -260,7 +255,7 @@ def clusters(vectors: Floats, count: int | None = None, seed: int = 0) -> tuple[
     except ImportError:
         raise BertsmithError("needs scikit-learn: pip install 'bertsmith[analysis]'") from None
 
-    directions = unit(vectors - vectors.mean(0))
+    directions = unit_vectors(vectors - vectors.mean(0))
     best, highest = np.zeros(len(vectors), np.int64), 0.0
     numbers = range(2, min(MOST, len(vectors) - 1) + 1) if count is None else [count]
     for number in numbers:

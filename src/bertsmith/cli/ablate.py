@@ -78,7 +78,7 @@ def ablate(
     else:
         result = _ranked(bert, bench, alone, mean, count, out, keep_shapes, overwrite)
     shared.output(as_json, result.get("rows") or [result], lambda: _show(result))
-    shared.close(bert)
+    shared.notes(bert.ledger.lines())
 
 
 class Bench(NamedTuple):

@@ -39,11 +39,21 @@ SECTIONS = {
     "Inspect": ["attention", "heads", "ablate", "importance", "lens", "probe", "cka", "senses"],
     "System": ["doctor", "convert", "quantize", "export", "verify-resume"],
 }
-# Verbs whose function is in the file of another; the others have a file of their own name.
-HOMES = {
-    **dict.fromkeys(("recipes", "plan", "verify-resume"), "pretrain"),
-    **dict.fromkeys(("glue", "squad", "conll"), "benchmarks"),
+# Files with several verbs; the others have one, of their own name.
+FILES = {
+    "attention": ["heads"],
+    "benchmarks": ["glue", "squad", "conll"],
+    "convert": ["quantize", "export", "push"],
+    "finetune": ["distill"],
+    "label": ["learning-curve"],
+    "layers": ["lens", "probe", "cka"],
+    "predict": ["fill-mask", "embed", "follows"],
+    "pretrain": ["recipes", "plan", "verify-resume", "runs"],
+    "search": ["evaluate-search", "mine", "adapt"],
+    "serve": ["mcp"],
+    "words": ["importance", "senses"],
 }
+HOMES = {verb: file for file, verbs in FILES.items() for verb in verbs}
 # The base of all mistakes in a command line; typer has its own copy of click since 0.2x.
 UsageError: Any = typer.BadParameter.__base__
 FIRST = os.environ.get("RANK", "0") == "0"  # of several processes the first one speaks
@@ -173,12 +183,11 @@ def _flushed(status: int | str | None) -> int | str | None:
     """Write what is still held back; Python would complain of a full or closed output later."""
     try:
         sys.stdout.flush()
+        return status
     except BrokenPipeError:
         pass
     except (OSError, ValueError) as error:
         status = status or _say(f"standard output cannot be written ({cause(error)})")
-    else:
-        return status
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return status

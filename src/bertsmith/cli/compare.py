@@ -18,7 +18,7 @@ def compare(
     out: Path | None = option(
         None, "The folder of the comparison; an unfinished one is continued."
     ),
-    data: shared.Corpus = None,
+    data: Path | None = option(None, "The corpus: a folder written by `bertsmith prepare`."),
     changes: list[str] | None = option(
         None, "Change a key of the spec: budget.tokens=1000000.", "--set"
     ),

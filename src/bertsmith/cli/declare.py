@@ -48,8 +48,9 @@ def options_of(
             continue
         if kind is bool and not words:
             words = [f"--{name.replace('_', '-')}"]  # and no --no- beside it
-        bounds = {"min": about.get("ge"), "max": about.get("le")} if bounded else {}
-        options[name] = kind, option(default, about["description"], *words, **bounds)
+        more = {"min": about.get("ge"), "max": about.get("le")} if bounded else {}
+        more |= {"metavar": about.get("metavar")}
+        options[name] = kind, option(default, about["description"], *words, **more)
     return options
 
 

@@ -95,7 +95,7 @@ def evaluate(
             evaluations.append(score(bert, dataset))
         except BertsmithError as error:
             raise BertsmithError(f"{name}: {error.message}") from None
-        shared.close(bert)
+        shared.notes(bert.ledger.lines())
     metric = metric or evaluations[0].task.metrics(dataset)[0]
     result: dict[str, Any] = {
         "file": file,
@@ -142,7 +142,7 @@ def _masked_lm(
         texts = chain.from_iterable(read_texts(file) for file in files)
         scores.append(score_masked_lm(bert, texts, pseudo=pseudo))
         vocabularies.append(bert.tokenizer.vocabulary())
-        shared.close(bert)
+        shared.notes(bert.ledger.lines())
     rows = [{"model": name, "scores": row} for name, row in zip(names, scores, strict=True)]
     result = {"file": ", ".join(files), "task": "masked_lm", "models": rows}
     table = dict(zip(_headings(names), scores, strict=True))

@@ -11,7 +11,6 @@ from typer.core import TyperGroup
 
 from bertsmith.cli import shared
 from bertsmith.cli.declare import argument, flag, option, options_of, verb
-from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError
 from bertsmith.files import import_package
 from bertsmith.settings.search import IndexSettings
@@ -88,7 +87,7 @@ def build(
         _maintain(out, move, drop, as_json)
         return
     state = f"{out} is as it was before" if re_embed else f"the same command continues {out}"
-    with shared.interruptible(state), progress(LOADING) as show:  # the imports load PyTorch
+    with shared.interruptible(state), shared.progress(LOADING) as show:  # the imports load PyTorch
 
         def report(done: int, total: int, update: IndexUpdate) -> None:
             embedded = f", {update.embedded:,} embedded" if update.embedded else ""

@@ -18,13 +18,6 @@ PAGES = (".html", ".htm")
 
 Out = Annotated[Path | None, typer.Option(help="Write an HTML page to this file too.")]
 Against = Annotated[str | None, typer.Option(help="Compare with this second model.")]
-Depth = Annotated[
-    int | None,
-    typer.Option(
-        help="Depth of the states: 0 is the output of the embeddings, k that of block k. "
-        "Default: three quarters of the blocks."
-    ),
-]
 Limit = Annotated[int, typer.Option(help="Use a random sample of at most this size.", min=1)]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
 

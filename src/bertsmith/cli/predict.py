@@ -1,12 +1,17 @@
-"""`bertsmith predict`: a prediction for every row of a source, or for a text."""
+"""`bertsmith predict`, `embed`, `fill-mask`, `follows`: what a model says of texts."""
 
 import sys
+from contextlib import nullcontext
+from dataclasses import asdict
+from functools import partial
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from bertsmith.cli import shared, tasks
 from bertsmith.cli.declare import argument, flag, option, options_of
-from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError
 from bertsmith.settings.folders import FolderSettings
 
@@ -81,7 +86,7 @@ def predict(
     )
     written, with_bar = 0, out is not None or not sys.stdout.isatty()
     results = open_predictions(out, format, bert.ledger, data, records)
-    with results as writer, progress("examples", wanted=with_bar) as show:
+    with results as writer, shared.progress("examples", wanted=with_bar) as show:
         for portion in predict_rows(bert, data, top=top, explain=explain, task=task):
             writer.write(portion.rows)
             written += len(portion.rows)
@@ -92,7 +97,7 @@ def predict(
         shared.note(f"{written:,} {'row' if written == 1 else 'rows'} written to {out}")
     if data.columns and is_file:
         shared.note(tasks.columns_line(data.columns))
-    shared.close(bert)
+    shared.notes(bert.ledger.lines())
 
 
 def is_source(word: str) -> bool:
@@ -116,3 +121,183 @@ def _names(labels: str | None) -> list[str] | None:
     if len(set(names)) < 2:
         raise BertsmithError(f"--labels takes several names between commas, not {labels!r}")
     return names
+
+
+SHOWN = 10  # texts that are compared on the screen
+
+
+def embed(
+    model: shared.Model,
+    texts: shared.Texts = None,
+    file: shared.File = None,
+    out: Path | None = option(
+        None, "Write vectors to a .npy, .jsonl or .parquet file, or to a folder."
+    ),
+    pooling: str | None = option(None, "Pooling: mean or cls [default: the model's]."),
+    normalise: bool | None = option(None, "Normalise vectors to length 1 [default: the model's]."),
+    long: str = option(
+        "window",
+        "Texts beyond the model's length: window averages the vectors of all parts, cut "
+        "embeds the beginning (faster; what sentence-transformers does), refuse is an error.",
+    ),
+    prompt: str | None = option(None, 'Text put before each text, such as "query: ".'),
+    prompt_name: str | None = option(
+        None, "Use the model's prompt of this name: query, document, ..."
+    ),
+    width: int | None = option(
+        None, "Keep this many elements of each vector, for models trained with --matryoshka.", min=1
+    ),
+    loading: Any = shared.LOADING,
+    running: Any = options_of(FolderSettings),
+    as_json: shared.Json = False,
+    columns: Any = tasks.COLUMNS,
+) -> None:
+    """Compute a vector for each text.
+
+    Files of any size are processed in chunks. A .npy file
+    has a vector for each row; .jsonl and .parquet have the rows too.
+    If --file and --out are folders, each .parquet file of the first becomes one of the second;
+    the same command continues after an interruption.
+    """
+    from bertsmith.data.vectors import check_ending, open_vectors
+    from bertsmith.files import check_writable
+    from bertsmith.tasks.stream import embed_rows
+
+    options: dict[str, Any] = {"pooling": pooling, "normalise": normalise, "long": long}
+    options |= {"prompt": prompt, "prompt_name": prompt_name, "width": width}
+    if shared.is_folder_run(file, out, running):
+        options |= {**loading, **running, **tasks.reading(columns)}
+        shared.run_folder("embed", model, file, out, options, as_json)
+        return
+    if out is not None:
+        check_ending(out)
+        check_writable(out)
+    data = shared.open_texts(texts, file, columns)
+    bert = shared.open_model(model, **loading)
+    data.ledger = bert.ledger
+    count = 0
+    first: list[tuple[str, Any]] = []
+    with nullcontext() if out is None else open_vectors(out) as writer:
+        for portion in embed_rows(bert, data, **options):
+            count += len(portion.texts)
+            if writer is not None:
+                writer.write(portion.rows, portion.vectors)
+            elif as_json:
+                pairs = zip(portion.texts, portion.vectors.tolist(), strict=True)
+                shared.print_json({"text": text, "vector": vector} for text, vector in pairs)
+            else:
+                pairs = zip(portion.texts, portion.vectors, strict=True)
+                first += islice(pairs, SHOWN - len(first))
+    if out is not None:
+        width = width or bert.vector_width
+        row = {"out": str(out), "texts": count, "width": width}
+        vectors = "1 vector" if count == 1 else f"{count:,} vectors"
+        line = f"{vectors} of width {width} in {out}"
+        shared.output(as_json, [row], lambda: typer.echo(line))
+    elif not as_json:
+        _show(first, count)
+    shared.report_source(data)
+    if bert.ledger.counts["long texts read in windows"]:
+        shared.note("--long cut reads only the beginning of long texts, which is faster")
+    shared.notes(bert.ledger.lines())
+
+
+def _show(first: list[tuple[str, Any]], count: int) -> None:
+    """How alike the first texts are; of a single one, how its vector begins."""
+    import numpy as np
+    from rich.table import Table
+    from rich.text import Text
+
+    console = shared.console()
+    vectors = np.stack([vector for _, vector in first])
+    width, lengths = vectors.shape[1], np.linalg.norm(vectors, axis=1, keepdims=True)
+    if count == 1:
+        begin = " ".join(f"{value:.4f}" for value in vectors[0, :4])
+        typer.echo(f"a vector of width {width} and length {lengths[0, 0]:.3f}: {begin} …")
+        return
+    most = max(2, min(len(first), (console.width - 30) // 6))
+    near = vectors[:most] / np.maximum(lengths[:most], 1e-12)
+    typer.echo(f"{count:,} vectors of width {width}; cosine similarities:")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ["", *(str(number + 1) for number in range(most))]:
+        table.add_column(heading, justify="right", min_width=len(heading) and 4, no_wrap=True)
+    table.add_column("")
+    for number, row in enumerate(near @ near.T):
+        shown = Text(shared.clipped(first[number][0], console.width - 6 * most - 6))
+        table.add_row(str(number + 1), *(f"{value:.2f}" for value in row), shown)
+    console.print(table)
+    if count > most:
+        typer.echo(f"and {count - most:,} more; write all with --out vectors.npy")
+
+
+def fill_mask(
+    model: shared.Model,
+    texts: shared.Texts = None,
+    file: shared.File = None,
+    top: int = option(5, "Number of predictions for each mask."),
+    loading: Any = shared.LOADING,
+    as_json: shared.Json = False,
+    columns: Any = tasks.COLUMNS,
+) -> None:
+    """Predict the words at [MASK] or <mask>."""
+    from rich.text import Text
+
+    lines = shared.read_texts(texts, file, columns)
+    bert = shared.open_model(model, **loading)
+    guesses = bert.fill_mask(lines, top=top)
+    pairs = zip(lines, guesses, strict=True)
+    rows = ({"text": text, "guesses": [asdict(guess) for guess in row]} for text, row in pairs)
+
+    def show() -> None:
+        """Show each text with one of its masks in bold, and below it the guesses for that mask."""
+        console, mask = shared.console(), str(bert.tokenizer.mask_token)
+        for text, row in zip(lines, guesses, strict=True):
+            place = 0
+            for number, best in groupby(row, key=lambda guess: guess.mask):
+                place = text.find(mask, place + (number > 0))
+                name = f"mask {number + 1}: " if row[-1].mask else ""
+                room = console.width - len(name) - len(mask)
+                before, after = _around(text[:place], text[place + len(mask) :], room)
+                console.print(Text.assemble(name, before, (mask, "bold"), after), no_wrap=True)
+                for guess in best:
+                    bar, token = "█" * round(20 * guess.score), shared.clipped(guess.token, 40)
+                    console.print(f"{guess.score:7.1%}  {bar:20}  {token}", markup=False)
+
+    shared.output(as_json, rows, show)
+    shared.notes(bert.ledger.lines())
+
+
+def _around(before: str, after: str, room: int) -> tuple[str, str]:
+    """As much of what stands before and after a mask as there is room for."""
+    left = max(room // 2, room - len(after))
+    right = room - min(left, len(before))
+    return shared.clipped(before[::-1], left)[::-1], shared.clipped(after, right)
+
+
+def follows(
+    model: shared.Model,
+    first: str | None = argument(None, "A text."),
+    second: str | None = argument(None, "The text that may follow it."),
+    file: Path | None = option(None, "Read pairs of texts from this file."),
+    loading: Any = shared.LOADING,
+    as_json: shared.Json = False,
+) -> None:
+    """Print the probability that the second text follows the first.
+
+    Uses the next-sentence head of BERT, or the sentence-order head of ALBERT, which compares a
+    pair with its reverse. The model must have been saved with that head.
+    """
+    if (first is None or second is None) == (file is None) or (first and file):
+        raise BertsmithError("give two texts, or a file of pairs with --file")
+    pairs = [(first or "", second or "")]
+    if file is not None:
+        from bertsmith.tasks.following import read_pairs
+
+        pairs = read_pairs(file)
+    bert = shared.open_model(model, **loading)
+    firsts, seconds = ([pair[side] for pair in pairs] for side in (0, 1))
+    for a, b, chance in zip(firsts, seconds, bert.follows(firsts, seconds), strict=True):
+        texts = "" if file is None else f"  {shared.clipped(f'{a} / {b}', 90)}"
+        row = {"first": a, "second": b, "probability": chance}
+        shared.output(as_json, [row], partial(typer.echo, f"{chance:7.2%}{texts}"))
+    shared.notes(bert.ledger.lines())

@@ -12,7 +12,6 @@ import typer
 
 from bertsmith.cli import shared, tasks
 from bertsmith.cli.declare import argument, option, options_of
-from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError
 from bertsmith.settings.corpus import CorpusSettings, EngineSettings
 from bertsmith.store import as_stored
@@ -89,7 +88,7 @@ def _add(
 
 @contextmanager
 def _progress(folder: Path) -> Iterator[Any]:
-    bars = progress("tokens", "shards", transient=False)
+    bars = shared.progress("tokens", "shards", transient=False)
     with shared.interruptible(f"the same command continues {folder}"), bars as report:
         yield report
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from bertsmith.cli.declare import Options, argument, option
-from bertsmith.cli.terminal import console
+from bertsmith.cli import shared
+from bertsmith.cli.declare import argument, options_of
 from bertsmith.errors import BertsmithError
+from bertsmith.settings import setting
 from bertsmith.tasks.read import known_formats, known_roles
 from bertsmith.tasks.reading import readings
 
@@ -35,38 +36,33 @@ Task = Annotated[
 TRAIN = argument(..., "A file, or a folder with train and dev files.")
 LabelNames = Annotated[str | None, typer.Option(help="Names of labels 0, 1, ...: O,B-PER,I-PER.")]
 
-COLUMNS: Options = {
-    "column": (
-        list[str] | None,
-        option(
-            None,
-            "Assign a column to a role, such as text=review; repeatable. Roles: "
-            f"{', '.join(ROLES)}.",
-            metavar="ROLE=NAME",
-        ),
-    ),
-    "header": (
-        bool | None,
-        option(None, "Whether the first row names the columns; detected by default."),
-    ),
-    "encoding": (
-        str | None,
-        option(None, "Encoding of text files: cp1252, latin-1, ... [default: UTF-8]."),
-    ),
-    "input_format": (
-        Format | None,
-        option(
-            None,
-            f"Format of the input: {', '.join(FORMATS[:-1])} or {FORMATS[-1]}; by default from "
-            "the file's extension.",
-            metavar="FORMAT",
-        ),
-    ),
-    "split": (
-        Literal["train", "dev", "test"] | None,
-        option(None, "The split to read, if the source has several."),
-    ),
-}
+
+class Columns:
+    """How a source of data is read."""
+
+    column: list[str] | None = setting(
+        None,
+        f"Assign a column to a role, such as text=review; repeatable. Roles: {', '.join(ROLES)}.",
+        metavar="ROLE=NAME",
+    )
+    header: bool | None = setting(
+        None, "Whether the first row names the columns; detected by default."
+    )
+    encoding: str | None = setting(
+        None, "Encoding of text files: cp1252, latin-1, ... [default: UTF-8]."
+    )
+    input_format: Format | None = setting(
+        None,
+        f"Format of the input: {', '.join(FORMATS[:-1])} or {FORMATS[-1]}; by default from the "
+        "file's extension.",
+        metavar="FORMAT",
+    )
+    split: Literal["train", "dev", "test"] | None = setting(
+        None, "The split to read, if the source has several."
+    )
+
+
+COLUMNS = options_of(Columns)
 
 
 def reading(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,7 +106,7 @@ def show_table(
         table.add_column(Text(head), justify=side, no_wrap=left, overflow=overflow)
     for row in rows:
         table.add_row(*(Text(shown(cell)) for cell in row))
-    console().print(table)
+    shared.console().print(table)
 
 
 def shown(value: Any) -> str:

@@ -74,8 +74,7 @@ def parts_of(spec: Spec, only: tuple[str, ...] = ()) -> list[ComparisonPart]:
         for budget in spec.budgets(variant):
             for part in _of(spec, variant, budget):
                 add(part)
-    order = {PRETRAIN: 0, RATE: 1, SCORE: 2}
-    return sorted(parts, key=lambda part: order[part.kind])
+    return sorted(parts, key=lambda part: (PRETRAIN, RATE, SCORE).index(part.kind))
 
 
 def _of(spec: Spec, variant: str, budget: str) -> Iterator[ComparisonPart]:

@@ -6,22 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertsmith import pages
 from bertsmith.compare.parts import PRETRAIN, RATE, SCORE, parts_of
 from bertsmith.compare.results import plain, results_at, runs_of
 from bertsmith.compare.spec import Spec
 from bertsmith.compare.summary import budget_name, loss_terms
 from bertsmith.compare.work import PartRunner
-from bertsmith.pages import (
-    ChartPoint,
-    Series,
-    heat_map,
-    interval_chart,
-    line_chart,
-    page,
-    point_chart,
-    short,
-    table,
-)
 from bertsmith.tasks.registry import task_named
 
 TERMS = {
@@ -41,7 +31,7 @@ def report_page(
     spec = worker.spec
     color = {name: number for number, name in enumerate(spec.variants)}
     budgets = list(results["scores"])
-    return page(
+    return pages.page(
         "compare.html",
         spec.about or "Comparison",
         subtitle=_subtitle(spec, timings),
@@ -78,10 +68,10 @@ def _subtitle(spec: Spec, timings: dict[str, Any]) -> str:
 def _scores(results: dict[str, Any], budget: str, color: dict[str, int]) -> list[Any]:
     def chart(title: str, rows: dict[str, Any]) -> Any:
         points = [
-            ChartPoint(name, 0.0, one["mean"], one["low"], one["high"], color[name])
+            pages.ChartPoint(name, 0.0, one["mean"], one["low"], one["high"], color[name])
             for name, one in sorted(rows.items(), key=lambda item: -item[1]["mean"])
         ]
-        return interval_chart(title, points)
+        return pages.interval_chart(title, points)
 
     charts = [
         chart(f"{task} ({results['tasks'][task]['metric']})", rows)
@@ -102,13 +92,13 @@ def _pareto(
         ("Size", "parameters of the encoder", variants, "parameters"),
     ):
         points = [
-            ChartPoint(name, x, one["mean"], one["low"], one["high"], color[name])
+            pages.ChartPoint(name, x, one["mean"], one["low"], one["high"], color[name])
             for name, one in means.items()
             if (x := values[name].get(key)) is not None
         ]
         if points:
             charts.append(
-                point_chart(title, points, x_label=label, y_label="mean score", log_x=True)
+                pages.point_chart(title, points, x_label=label, y_label="mean score", log_x=True)
             )
     return charts
 
@@ -126,8 +116,10 @@ def _curves(spec: Spec, results: dict[str, Any], budget: str, color: dict[str, i
             ]
 
     def chart(title: str, unit: str, lines: dict[str, list[tuple[float, float]]]) -> Any:
-        series = [Series(name, one, dots=True, color=color[name]) for name, one in lines.items()]
-        return line_chart(title, series, x_label="% of the budget", y_label=unit)
+        series = [
+            pages.Series(name, one, dots=True, color=color[name]) for name, one in lines.items()
+        ]
+        return pages.line_chart(title, series, x_label="% of the budget", y_label=unit)
 
     charts = [
         chart(f"Held-out loss, {TERMS.get(term, term)}", "nats", lines)
@@ -160,7 +152,7 @@ def _tests(results: dict[str, Any], budget: str) -> list[tuple[str, Any]]:
             for row in sorted(rows, key=lambda row: -abs(row["difference"]))
         ]
         if cells:
-            tables.append((task, table(headings, cells)))
+            tables.append((task, pages.table(headings, cells)))
     return tables
 
 
@@ -187,7 +179,7 @@ def _rates(results: dict[str, Any], budget: str) -> list[tuple[str, Any]]:
                 forms = ["{:.4f}" + " ✓" * (float(rate) == trials["chosen"]) for rate in rates]
                 scores = (trials["dev"].get(rate) for rate in rates)
                 cells.append((name, *map(_cell, scores, forms)))
-            tables.append((task, table(("variant", *rates), cells)))
+            tables.append((task, pages.table(("variant", *rates), cells)))
     return tables
 
 
@@ -197,7 +189,7 @@ def _disagreements(worker: PartRunner, budget: str, texts: bool) -> list[dict[st
         rows = _correctness(worker, budget, task)
         if len(rows) < 2:
             continue
-        flips = heat_map(
+        flips = pages.heat_map(
             _flips(rows, task_named(worker.test(task).task).perfect),
             rows=list(rows),
             columns=list(rows),
@@ -218,7 +210,7 @@ def _costs(results: dict[str, Any], timings: dict[str, Any]) -> Any:
             cells = {
                 "variant": f"{name}, equal {budget}" if len(budgets) > 1 else name,
                 "parameters": _cell(variant.get("parameters"), "{:,}"),
-                "FLOPs/token": "–" if flops is None else short(flops),
+                "FLOPs/token": "–" if flops is None else pages.short(flops),
                 "steps": _cell(cost.get("steps"), "{:,}"),
                 "tokens": _cell(cost.get("tokens"), "{:,}"),
                 "training FLOPs": _cell(cost.get("flops"), "{:.3g}"),
@@ -229,7 +221,7 @@ def _costs(results: dict[str, Any], timings: dict[str, Any]) -> Any:
                 "CPU latency": _cell(speed.get("latency_ms"), "{:.1f} ms"),
             }
             rows.append(tuple(cells.values()))
-    return table(tuple(cells), rows)
+    return pages.table(tuple(cells), rows)
 
 
 def _training_speed(

@@ -67,7 +67,8 @@ def compare(
             say(f"{len(parts) - len(todo)} of {len(parts)} parts are finished")
         if todo:
             say(f"{len(todo)} parts to run; each is reported when it ends")
-        with closing(_run_parts(worker, todo, own.jobs or _default_jobs(spec))) as finished:
+        jobs = own.jobs or (1 if on_gpu(spec) else max(1, (os.cpu_count() or 1) // spec.threads))
+        with closing(_run_parts(worker, todo, jobs)) as finished:
             for number, part in enumerate(finished, 1):
                 say(f"[{number}/{len(todo)}] {_described(worker, part)}")
     results, timings = finite(results_of(worker)), finite(timings_of(worker))
@@ -75,10 +76,6 @@ def compare(
     write_json(out / "timings.json", timings)
     write_text(out / "report.html", report_page(worker, results, timings, own.texts))
     return dict(results)
-
-
-def _default_jobs(spec: Spec) -> int:
-    return 1 if on_gpu(spec) else max(1, (os.cpu_count() or 1) // spec.threads)
 
 
 def _check(spec: Spec) -> None:
@@ -147,9 +144,6 @@ def _costs(spec: Spec, variant: str, out: Path, runs: bool) -> dict[str, Cost]:
 # ------------------------------------------------------------------ parts in parallel processes
 
 
-_worker: PartRunner | None = None  # of a process that this file started
-
-
 def _run_parts(
     worker: PartRunner, parts: list[ComparisonPart], jobs: int
 ) -> Generator[ComparisonPart, None, None]:
@@ -163,7 +157,6 @@ def _run_parts(
         min(jobs, len(parts)),
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_begin,
-        initargs=(worker,),
     )
     waiting, running = list(parts), dict[Future[bool], ComparisonPart]()
     try:
@@ -172,7 +165,7 @@ def _run_parts(
             ready = [part for part in waiting if not unfinished & {*part.needs(worker.spec)}]
             for part in ready[: max(0, jobs - len(running))]:
                 waiting.remove(part)
-                running[pool.submit(_run, part)] = part
+                running[pool.submit(_run, worker, part)] = part
             ended, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in ended:
                 part = running.pop(future)
@@ -183,10 +176,8 @@ def _run_parts(
         pool.shutdown(wait=True, cancel_futures=True)  # interrupted runs save their state
 
 
-def _begin(worker: PartRunner) -> None:
-    """Prepare a process that runs parts; it ends with the one that started it."""
-    global _worker
-    _worker = worker
+def _begin() -> None:
+    """Let a process that runs parts end with the one that started it."""
     if (parent := parent_process()) is not None:
         Thread(target=_follow, args=(parent.sentinel,), daemon=True).start()
 
@@ -196,11 +187,10 @@ def _follow(sentinel: int) -> None:
     os._exit(1)
 
 
-def _run(part: ComparisonPart) -> bool:
+def _run(worker: PartRunner, part: ComparisonPart) -> bool:
     """Run a part in this process; False if a signal stopped it."""
-    assert _worker is not None
     try:
-        _worker.run(part)
+        worker.run(part)
     except KeyboardInterrupt:
         return False
     return True

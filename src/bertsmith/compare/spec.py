@@ -31,12 +31,10 @@ Rate = Annotated[float, Field(ge=1e-9, le=1)]
 class BudgetPart(RecipePart):
     """How much pre-training each variant gets. Several budgets are compared side by side."""
 
-    tokens: int = Field(default=0, ge=0, le=10**15, description="tokens read in training")
-    flops: float = Field(
-        default=0.0, ge=0, le=1e30, description="floating-point operations of training"
-    )
+    tokens: int = Field(0, ge=0, le=10**15, description="tokens read in training")
+    flops: float = Field(0.0, ge=0, le=1e30, description="floating-point operations of training")
     minutes: float = Field(
-        default=0.0,
+        0.0,
         ge=0,
         le=MOST_MINUTES,
         description="minutes of training; steps per minute are measured once, on this machine",
@@ -50,14 +48,10 @@ class BudgetPart(RecipePart):
 class VariantPart(RecipePart):
     """One of the things compared: a recipe with changes, or a trained model."""
 
-    recipe: str = Field(default="", description="a recipe by name or file")
-    settings: dict[str, Any] = Field(
-        default_factory=dict, description="tables of that recipe that differ"
-    )
-    model: str = Field(default="", description="a model directory instead: it is only fine-tuned")
-    static: str = Field(
-        default="", description="another variant, whose models become static word vectors"
-    )
+    recipe: str = Field("", description="a recipe by name or file")
+    settings: dict[str, Any] = Field({}, description="tables of that recipe that differ")
+    model: str = Field("", description="a model directory instead: it is only fine-tuned")
+    static: str = Field("", description="another variant, whose models become static word vectors")
 
     def kinds(self) -> list[str]:
         """The keys that say what it is; a valid variant has one."""
@@ -68,44 +62,40 @@ class TaskPart(RecipePart):
     """Labelled data that variants are fine-tuned and scored on."""
 
     data: str = Field(description="glue, conll, squad, or a folder or file of your own")
-    name: str = Field(default="", description="with glue: the task; default: as it is called here")
+    name: str = Field("", description="with glue: the task; default: as it is called here")
     folder: str = Field(
-        default="", description="folder of glue, conll or squad; default: in BERTSMITH_DATA"
+        "", description="folder of glue, conll or squad; default: in BERTSMITH_DATA"
     )
-    kind: str = Field(default="", description="of your own data: the task, where not detected")
+    kind: str = Field("", description="of your own data: the task, where not detected")
     columns: dict[str, str] = Field(
-        default_factory=dict, description="of your own data: role → column, where not detected"
+        {}, description="of your own data: role → column, where not detected"
     )
-    train: int = Field(default=0, ge=0, le=10**9, description="training examples; 0: all")
-    test: int = Field(default=0, ge=0, le=10**9, description="test examples; 0: all")
-    metric: str = Field(default="", description="the score compared; default: the task's own")
-    settings: dict[str, Any] = Field(
-        default_factory=dict, description="settings of finetune for this task"
-    )
+    train: int = Field(0, ge=0, le=10**9, description="training examples; 0: all")
+    test: int = Field(0, ge=0, le=10**9, description="test examples; 0: all")
+    metric: str = Field("", description="the score compared; default: the task's own")
+    settings: dict[str, Any] = Field({}, description="settings of finetune for this task")
 
 
 class FinetunePart(RecipePart):
     """How variants are fine-tuned."""
 
-    seeds: int = Field(default=2, ge=1, le=100, description="for each pre-trained model")
+    seeds: int = Field(2, ge=1, le=100, description="for each pre-trained model")
     learning_rates: tuple[Rate, ...] = Field(
-        default=(1e-4, 3e-4, 1e-3),
+        (1e-4, 3e-4, 1e-3),
         min_length=1,
         max_length=20,
         description="each variant uses the one that is best on its dev data",
     )
     dev: float = Field(
-        default=0.1,
+        0.1,
         gt=0,
         le=0.5,
         description="share of the training data on which learning rates are chosen",
     )
     at: tuple[float, ...] = Field(
-        default=(1.0,), description="fractions of the budget after which tasks are scored"
+        (1.0,), description="fractions of the budget after which tasks are scored"
     )
-    settings: dict[str, Any] = Field(
-        default_factory=dict, description="settings of finetune, such as epochs"
-    )
+    settings: dict[str, Any] = Field({}, description="settings of finetune, such as epochs")
 
     @field_validator("at")
     @classmethod
@@ -119,21 +109,19 @@ class Spec(RecipePart):
     """The settings of a comparison."""
 
     about: str = ""
-    corpus: str = Field(default="", description="a folder written by `bertsmith prepare`")
-    seeds: int = Field(default=3, ge=1, le=100, description="pre-training runs of each variant")
+    corpus: str = Field("", description="a folder written by `bertsmith prepare`")
+    seeds: int = Field(3, ge=1, le=100, description="pre-training runs of each variant")
     draws: int = Field(
-        default=2000, ge=10, le=100_000, description="of the Multi-Bootstrap; at least 50 a pair"
+        2000, ge=10, le=100_000, description="of the Multi-Bootstrap; at least 50 a pair"
     )
-    device: str = Field(default="", description="cpu or cuda; by default a GPU if there is one")
+    device: str = Field("", description="cpu or cuda; by default a GPU if there is one")
     threads: int = Field(
-        default=1, ge=1, le=1024, description="CPU threads of one job; results depend on them"
+        1, ge=1, le=1024, description="CPU threads of one job; results depend on them"
     )
     budget: BudgetPart = Field(default_factory=BudgetPart)
-    settings: dict[str, Any] = Field(
-        default_factory=dict, description="tables of every recipe that differ"
-    )
-    variants: dict[str, VariantPart] = Field(default_factory=dict)
-    tasks: dict[str, TaskPart] = Field(default_factory=dict)
+    settings: dict[str, Any] = Field({}, description="tables of every recipe that differ")
+    variants: dict[str, VariantPart] = Field({})
+    tasks: dict[str, TaskPart] = Field({})
     finetune: FinetunePart = Field(default_factory=FinetunePart)
 
     def toml(self) -> str:
@@ -182,16 +170,6 @@ def load_spec(source: str | Path, changes: Iterable[str] = ()) -> Spec:
 def checked_spec(values: dict[str, Any], where: str) -> Spec:
     """A spec of plain values; a bad one is a one-line error."""
     spec = validated(Spec, values, where)
-    _check(spec, where)
-    return spec
-
-
-def spec_names() -> list[str]:
-    """Return the names of the specs that come with bertsmith."""
-    return toml_names(SPECS)
-
-
-def _check(spec: Spec, where: str) -> None:
     for table, names in (("variants", spec.variants), ("tasks", spec.tasks)):
         for name in names:
             if not NAME.fullmatch(name):
@@ -221,3 +199,9 @@ def _check(spec: Spec, where: str) -> None:
         raise BertsmithError(f"{where}: no budget: set budget.tokens, budget.flops or .minutes")
     if not trained and not spec.tasks:
         raise BertsmithError(f"{where}: trained models are compared on tasks: add [tasks.NAME]")
+    return spec
+
+
+def spec_names() -> list[str]:
+    """Return the names of the specs that come with bertsmith."""
+    return toml_names(SPECS)

@@ -18,13 +18,7 @@ from bertsmith.families import family_of, preset, presets
 from bertsmith.model import Model, build
 from bertsmith.objectives import MaskedTokens, MultiObjective
 from bertsmith.pages import ChartPoint, page, point_chart, short, table
-from bertsmith.train.flops import (
-    encoder_flops,
-    inference_memory,
-    parameters_of,
-    training_flops,
-    training_memory,
-)
+from bertsmith.train import flops
 
 LENGTH, BATCH, RATE = 128, 8, 0.15
 VOCABULARY = 1024  # of models whose speed is measured: lookups take no time
@@ -61,11 +55,11 @@ def count_preset(name: str) -> Counts:
     return Counts(
         name,
         family.name,
-        parameters_of(encoder),
-        encoder_flops(encoder.encoder, LENGTH, BATCH) / tokens,
-        training_flops(learner, LENGTH, tokens=tokens, masked=RATE),
-        training_memory(learner, micro_tokens=tokens, masked=RATE),
-        inference_memory(encoder, tokens=tokens),
+        flops.parameters_of(encoder),
+        flops.encoder_flops(encoder.encoder, LENGTH, BATCH) / tokens,
+        flops.training_flops(learner, LENGTH, tokens=tokens, masked=RATE),
+        flops.training_memory(learner, micro_tokens=tokens, masked=RATE),
+        flops.inference_memory(encoder, tokens=tokens),
     )
 
 
@@ -183,8 +177,8 @@ def static_page(counts: Sequence[Counts], device: str) -> str:
 
     speeds = {one: one.tokens_per_second or 0 for one in measured}
     charts = [chart("Speed against size", f"tokens/s on {device}", speeds)] * bool(measured)
-    flops = {one: one.flops for one in counts}
-    charts.append(chart("Operations against size", "FLOPs/token, forward", flops))
+    operations = {one: one.flops for one in counts}
+    charts.append(chart("Operations against size", "FLOPs/token, forward", operations))
     return page(
         "compare_static.html",
         "Published sizes compared",

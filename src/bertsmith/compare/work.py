@@ -21,7 +21,6 @@ from bertsmith.corpus import Corpus
 from bertsmith.distilling.static import WIDTH, to_static
 from bertsmith.files import digest
 from bertsmith.finetuning import Splits, finetune
-from bertsmith.finetuning.setup import stored_settings
 from bertsmith.finetuning.work import data_sum
 from bertsmith.foreign import read_json
 from bertsmith.infer.opening import open_model
@@ -62,7 +61,7 @@ class PartRunner:
             recipe["data"] |= {"corpus": self._sum(f"corpus {spec.corpus}"), "workers": 0}
             recipe["train"].pop("device", None)
             return {"kind": "static" if variant.static else "", "recipe": recipe}
-        inputs = {
+        return {
             "pretraining": fingerprint([*self.inputs(part.trained()).values()]),
             "data": self._sum(f"data {part.task}"),
             "settings": finetune_settings(spec, part.task, self.splits(part.task)),
@@ -70,9 +69,6 @@ class PartRunner:
             "at": part.at,
             "seed": part.finetune_seed,
         }
-        # Earlier versions used the settings that a model stores for itself.
-        unused = stored_settings(variant.model, {}) if variant.model else {}
-        return inputs | ({"stored": unused} if unused else {})
 
     def _sum(self, what: str) -> str:
         if what not in self.sums:

@@ -18,10 +18,7 @@ PART = 3 * 2**20  # bytes in a part of base64; a multiple of 3, so that parts ne
 
 @dataclass(frozen=True)
 class Packed:
-    """Tensors end to end, each at a multiple of 4 bytes, with an entry for each name.
-
-    Of a film, `data` has several sets of them, compressed.
-    """
+    """Tensors end to end, each at a multiple of 4 bytes; of a film, several sets, compressed."""
 
     entries: dict[str, dict[str, Any]]
     data: bytes

@@ -373,10 +373,7 @@ def labelling(
 def texts_to_label(
     source: Any, out: str | Path, count: int = 20, **options: Any
 ) -> list[dict[str, Any]]:
-    """Return the rows of a source to label next, with their line and the model's suggestion.
-
-    `out` is the file of labels, which may be missing; `options` are those of `labelling`.
-    """
+    """Return the rows of a source to label next, with their line and the model's suggestion."""
     with labelling(source, out, **options) as session:
         session.refresh()
         rows = []

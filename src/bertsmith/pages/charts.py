@@ -23,10 +23,7 @@ GAP = 8  # pixels between two labels
 
 @dataclass(frozen=True)
 class Series:
-    """A line of a chart. `quiet` ones are thin and pale, `dots` mark each measurement.
-
-    A `bare` series has dots only, without a line between them.
-    """
+    """A line of a chart: thin and pale (`quiet`), with `dots`, or with dots alone (`bare`)."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -128,7 +125,7 @@ def line_chart(
     )
 
 
-def _axes(x_axis: Axis, y_axis: Axis, x_label: str, y_label: str, unit: str) -> dict[str, Any]:
+def _axes(x_axis: Axis, y_axis: Axis, x_label: str, y_label: str, unit: str = "") -> dict[str, Any]:
     return {
         "x_label": x_label,
         "y_label": y_label,
@@ -168,10 +165,8 @@ def scatter(
     low_x, high_x = _bounds([x for x, *_ in points])
     low_y, high_y = _bounds([y for _, y, *_ in points])
     height = round(width * min(0.6, max(0.35, (high_y - low_y) / (high_x - low_x))))
-    x_axis, y_axis = (
-        Axis(low_x, high_x, edge, width - edge),
-        Axis(low_y, high_y, height - edge, edge),
-    )
+    x_axis = Axis(low_x, high_x, edge, width - edge)
+    y_axis = Axis(low_y, high_y, height - edge, edge)
     dots = []
     for x, y, group, text in points:
         place_x = x_axis.place(min(max(x, low_x), high_x))
@@ -239,9 +234,9 @@ def _scientific(value: float) -> str:
     return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
 
 
-def ticks(low: float, high: float, count: int = 5, least: float = 0.0) -> list[float]:
-    """Return about `count` round values from low to high, `least` apart or more."""
-    step = max(_round_step((high - low) / count), least)
+def ticks(low: float, high: float, least: float = 0.0) -> list[float]:
+    """Return about five round values from low to high, `least` apart or more."""
+    step = max(_round_step((high - low) / 5), least)
     step = math.ceil(step) if least >= 1 else step  # 3 instead of 2.5
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
@@ -324,7 +319,6 @@ def point_chart(
     *,
     x_label: str,
     y_label: str,
-    unit: str = "",
     log_x: bool = False,
     log_y: bool = False,
     front: bool = True,
@@ -359,7 +353,7 @@ def point_chart(
         points=drawn,
         front=_path(dots[number] for number in best) if len(best) > 1 else "",
         groups=[(name, f"c{number % COLORS}") for number, name in enumerate(groups)],
-        **_axes(x_axis, y_axis, x_label, y_label, unit),
+        **_axes(x_axis, y_axis, x_label, y_label),
     )
 
 
@@ -384,9 +378,7 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
     return front
 
 
-def interval_chart(
-    title: str, points: Sequence[ChartPoint], *, unit: str = "", x_label: str = ""
-) -> Markup:
+def interval_chart(title: str, points: Sequence[ChartPoint]) -> Markup:
     """Draw a row for each point: its name, its y value, and the interval around it."""
     points = [point for point in points if math.isfinite(point.y)]
     if not points:
@@ -394,20 +386,18 @@ def interval_chart(
     axis = axis_over(_heights(points), NAME_WIDTH, RIGHT - 50, False, loose=True)
     rows = []
     for place, point in enumerate(points):
-        value, size = f"{point.y:.4g}{unit}", abs(point.y)
+        value = f"{point.y:.4g}"
         row = _marks(point, axis) | {"x": axis.place(point.y), "y": ROW * place + ROW / 2}
-        row["short"] = f"{point.y:.3f}{unit}" if size < 10 else value
+        row["short"] = f"{point.y:.3f}" if abs(point.y) < 10 else value
         if point.low is not None and point.high is not None:
             value += f" ({point.low:.4g} to {point.high:.4g})"
         rows.append(row | {"value": value})
     return render(
         "intervals.html",
         title=title,
-        x_label=x_label,
-        unit=unit,
         rows=rows,
         ticks=axis.marks(),
-        size=(WIDTH, ROW * len(points) + (40 if x_label else 24)),
+        size=(WIDTH, ROW * len(points) + 24),
         bottom=ROW * len(points),
         edges=(NAME_WIDTH, RIGHT - 50),
     )

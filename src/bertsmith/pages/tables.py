@@ -40,8 +40,7 @@ def bar_list(
 ) -> Markup:
     """Draw named bars: each row is a name, a length, and the text at the end of the bar.
 
-    `most` is the value of a full bar (default: the largest). Bars below zero have another color,
-    those numbered in `weak` are pale.
+    `most` is the value of a full bar (default: the largest); bars numbered in `weak` are pale.
     """
     rows, pale = list(rows), set(weak)
     full = most or max((abs(value) for _, value, _ in rows), default=0.0) or 1.0
@@ -61,13 +60,11 @@ def heat_map(
     label: str,
     most: float | None = None,
     numbers: bool = True,
-    zeros: bool = True,
 ) -> Markup:
     """Draw a table of values, darker where they are larger; cells that are NaN stay empty.
 
     `most` is the value of the darkest shade (default: the largest value). Without `numbers` cells
-    are small squares that show their value on hover; without `zeros`, values that round to 0 are
-    not written.
+    are small squares that show their value on hover.
     """
     cells = [[float(value) for value in row] for row in values]
     finite = [value for row in cells for value in row if math.isfinite(value)]
@@ -78,9 +75,8 @@ def heat_map(
     def cell(value: float) -> tuple[int, str, float | None]:
         if not math.isfinite(value):
             return 0, "", None
-        text = _short(value, largest)
         level = shade(math.sqrt(max(0.0, value - low) / reach))
-        return level, text if zeros or text != "0" else "", value
+        return level, _short(value, largest), value
 
     return render(
         "heat_map.html",
@@ -110,10 +106,7 @@ def _short(value: float, largest: float) -> str:
 def class_bars(
     rows: Iterable[tuple[str, float, float, float, float]], most: float | None = None
 ) -> Markup:
-    """Draw precision, recall, F1 and the number of examples of each class, with bars.
-
-    `most` is the number of examples of a full bar (default: the largest).
-    """
+    """Draw scores and the number of examples of each class; `most` examples fill a bar."""
     rows = list(rows)
     most = most or max((count for *_, count in rows), default=0.0) or 1.0
     drawn = []

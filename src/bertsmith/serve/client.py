@@ -197,8 +197,7 @@ class RemoteBert(Methods):
                 method = "GET" if payload is None else "POST"
                 connection.request(method, self._path + path, payload, headers)
                 response = connection.getresponse()
-                content = response.read(LARGEST)
-                return response, content
+                return response, response.read(LARGEST)
             except (OSError, HTTPException, UnicodeError) as error:
                 connection.close()
                 if fresh:

@@ -1,7 +1,7 @@
 """The routes of Cohere: embed, classify and rerank, which is also Jina's and infinity's."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from uuid import uuid4
 
 import numpy as np
@@ -172,6 +172,7 @@ class CohereDocument(Loose):
 class CohereRerank(Loose):
     """A query and documents to order by relevance, best first."""
 
+    plain: ClassVar[bool] = False  # documents are answered as texts, not as objects
     model: ModelName = None
     query: str
     documents: Filled[str | CohereDocument]
@@ -188,7 +189,8 @@ class CohereRerank(Loose):
         scores = await service.relevance(served, [self.query] * len(texts), texts, long=long)
         results = []
         for n in by_score(scores)[: self.top_n]:
-            document = {"document": self._shown(texts[n])} if self.return_documents else {}
+            shown = texts[n] if self.plain else {"text": texts[n]}
+            document = {"document": shown} if self.return_documents else {}
             results.append({"index": n, "relevance_score": scores[n], **document})
         usage = USAGE.get()
         return {
@@ -200,15 +202,11 @@ class CohereRerank(Loose):
             **({"read": usage.read} if self.read else {}),
         }
 
-    def _shown(self, text: str) -> Any:
-        return {"text": text}
-
 
 class InfinityRerank(CohereRerank):
     """The same for clients of infinity, where a document is a text, not an object."""
 
-    def _shown(self, text: str) -> Any:
-        return text
+    plain = True
 
 
 def _meta() -> dict[str, Any]:

@@ -60,10 +60,7 @@ class ServerPlan(NamedTuple):
 
 
 def read_configuration(path: Path | None) -> Configuration:
-    """Read a configuration file; a mistake is a one-line error with the nearest known key.
-
-    Without a file, everything has its default.
-    """
+    """Read a configuration file; without one, everything has its default."""
     values = {} if path is None else parsed(read_toml(path), str(path))
     content = validated(Configuration, values, str(path))
     names = [key.name for key in content.keys]

@@ -9,19 +9,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field, ValidationError, create_model
 
+from bertsmith.serve import tei
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.models import Models, ServedModel
 from bertsmith.serve.route import Body, Filled, ModelName, routes
 from bertsmith.serve.service import ModelService
-from bertsmith.serve.tei import (
-    Input,
-    Pair,
-    Sentences,
-    TeiEmbed,
-    TeiSimilarity,
-    Truncation,
-    label_scores,
-)
 from bertsmith.serve.validation import invalid
 from bertsmith.tasks.answering.task import Answer, AnswerRequest
 from bertsmith.tasks.filling import FillMaskRequest
@@ -32,7 +24,7 @@ from bertsmith.tasks.zero_shot.task import TEMPLATE, LabelRequest
 Top = Annotated[int, Field(ge=1, le=1000)]
 
 
-class TaskBody(Truncation, Body):
+class TaskBody(tei.Truncation, Body):
     """Inputs and parameters of one task of Hugging Face."""
 
     verb: ClassVar[str]  # of the use
@@ -57,14 +49,14 @@ class SentencesBody(TaskBody):
     """Sentences to compare."""
 
     verb, own = "embed", ("source_sentence",)
-    inputs: Sentences
+    inputs: tei.Sentences
     prompt_name: str | None = None
 
     async def pipeline(self, service: ModelService, served: ServedModel) -> list[float]:
         """The cosine of each sentence with the first."""
         parameters, inputs = self.model_dump(exclude={"inputs"}), self.inputs.model_dump()
         body = {"model": served.name, "inputs": inputs, "parameters": parameters}
-        return await TeiSimilarity.model_validate(body).respond(service)
+        return await tei.TeiSimilarity.model_validate(body).respond(service)
 
 
 class QuestionInputs(Body):
@@ -129,7 +121,7 @@ class LabelBody(TaskBody):
     """Texts to classify; a list has one result for each. Pairs are lists of two."""
 
     verb, own = "classify", ("function_to_apply", "raw_scores")
-    inputs: str | Filled[str] | Filled[Pair]
+    inputs: str | Filled[str] | Filled[tei.Pair]
     top_k: Top | None = None
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
     raw_scores: bool = False
@@ -139,7 +131,7 @@ class LabelBody(TaskBody):
         inputs: list[Any] = listed(self.inputs)  # type: ignore[arg-type]
         rows = [[text] if isinstance(text, str) else text for text in inputs]
         activation = "none" if self.raw_scores else self.function_to_apply
-        scores = await label_scores(service, served, rows, activation, self.long)
+        scores = await tei.label_scores(service, served, rows, activation, self.long)
         return [row[: self.top_k] for row in scores]
 
 
@@ -191,14 +183,14 @@ class VectorBody(TaskBody):
     """Texts to embed."""
 
     verb, own = "embed", ("normalize", "dimensions", "prompt_name")
-    inputs: Input
+    inputs: tei.Input
     prompt_name: str | None = None
     normalize: bool | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None
 
     async def pipeline(self, service: ModelService, served: ServedModel) -> Any:
         """A vector for each text."""
-        return await TeiEmbed(model=served.name, **self.model_dump()).respond(service)
+        return await tei.TeiEmbed(model=served.name, **self.model_dump()).respond(service)
 
 
 TASKS: dict[str, type[TaskBody]] = {

@@ -3,6 +3,7 @@
 import os
 import platform
 from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -34,21 +35,19 @@ class Metrics:
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
         route, own = ("route", "model"), ("model",)
+        counter = partial(Counter, registry=registry)
+        gauge = partial(Gauge, labelnames=own, registry=registry, multiprocess_mode="livesum")
 
         def histogram(name: str, about: str, labels: Labels, buckets: Any = SECONDS) -> Histogram:
             return Histogram(name, about, labels, buckets=buckets, registry=registry)
 
-        def gauge(name: str, about: str) -> Gauge:
-            return Gauge(name, about, own, registry=registry, multiprocess_mode="livesum")
-
-        requests = ("te_request_count", "Requests", (*route, "status"))
-        self.requests = Counter(*requests, registry=registry)
+        self.requests = counter("te_request_count", "Requests", (*route, "status"))
         self.duration = histogram("te_request_duration", "Seconds of a request", route)
         tokenised = ("te_request_tokenization_duration", "Seconds of tokenization")
         self.tokenise = histogram(*tokenised, route)
         self.wait = histogram("te_request_queue_duration", "Seconds in the queue", route)
         self.compute = histogram("te_request_inference_duration", "Seconds in batches", route)
-        self.tokens = Counter("te_tokens_count", "Tokens encoded", route, registry=registry)
+        self.tokens = counter("te_tokens_count", "Tokens encoded", route)
         self.batch_size = histogram("te_batch_next_size", "Requests in a batch", own, SIZES)
         self.batch_tokens = histogram("te_batch_next_tokens", "Tokens in a batch", own, TOKENS)
         self.batch_seconds = histogram("bertsmith_batch_duration", "Seconds of a batch", own)
@@ -59,20 +58,18 @@ class Metrics:
         drift = "1 - cosine of an int8 result and its float32 canary"
         self.drift = histogram("bertsmith_canary_drift", drift, own, DRIFTS)
 
-        def info(name: str, about: str, *labels: str) -> Gauge:
-            return Gauge(name, about, labels, registry=registry, multiprocess_mode="max")
-
-        build = info("bertsmith_build_info", "Versions", "version", "python", "torch")
+        info = partial(Gauge, registry=registry, multiprocess_mode="max")
+        build = info("bertsmith_build_info", "Versions", ("version", "python", "torch"))
         build.labels(__version__, platform.python_version(), version("torch")).set(1)
-        self.models = info("bertsmith_model_info", "Models", "model", "version", "sha256")
-        self.reloads = Counter("bertsmith_reloads", "Reloads", ("result",), registry=registry)
+        self.models = info("bertsmith_model_info", "Models", ("model", "version", "sha256"))
+        self.reloads = counter("bertsmith_reloads", "Reloads", ("result",))
         if FOLDER not in os.environ:  # of one process; several have no common one
             ProcessCollector(registry=registry)
             GCCollector(registry=registry)
         change = "Change of inputs or predictions since evaluation (stability index)"
-        self.change = info("bertsmith_drift", change, "model", "figure")
+        self.change = info("bertsmith_drift", change, ("model", "figure"))
         beyond = "Whether that is above drift_limit"
-        self.beyond = info("bertsmith_drift_beyond_limit", beyond, "model", "figure")
+        self.beyond = info("bertsmith_drift_beyond_limit", beyond, ("model", "figure"))
         self.queues: dict[str, Any] = {}
 
     def report_drift(self, name: str, changes: Mapping[str, float | None], limit: float) -> None:

@@ -181,11 +181,7 @@ async def _attended(request: Request, call: Coroutine[Any, Any, Any], usage: Usa
 
 
 async def encoded(value: Any) -> Response:
-    """Return a value as JSON.
-
-    All but the beginning of a large one is encoded in a thread, and sent as fast as the client
-    reads.
-    """
+    """Return a value as JSON; a thread encodes all but the beginning of a large one."""
     pieces = json_pieces(value)
     try:
         first = [*islice(pieces, INLINE)]
@@ -214,10 +210,7 @@ def _chunks(pieces: Iterator[bytes]) -> list[bytearray]:
 
 
 def json_pieces(value: Any) -> Iterator[bytes]:
-    """JSON of a value in small pieces: between them, other threads can run. NaN is an error.
-
-    Arrays are lists of numbers.
-    """
+    """JSON of a value in small pieces, between which other threads can run; NaN is an error."""
     if isinstance(value, np.ndarray) and value.ndim == 1:
         if not np.isfinite(value).all():
             raise ValueError("not a number")

@@ -139,10 +139,7 @@ def serve(
     tls: Files = None,
     reloads: bool = False,
 ) -> None:
-    """Serve until a signal ends it; several workers are separate processes.
-
-    With `reloads`, SIGHUP makes each process read its configuration again.
-    """
+    """Serve until a signal, in several processes; with `reloads`, SIGHUP reads settings again."""
     if reloads:
         signal.signal(HANGUP, lambda *_: None)  # until the configuration is read for the first time
     arguments = (listener, build, drain, json_logs, tls)

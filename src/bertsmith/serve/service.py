@@ -44,10 +44,7 @@ PARTIAL = ("long texts cut", "masks read in a window of a long text")
 def read_spans(
     bert: LoadedModel, texts: Sequence[str], windows: Sequence[Window], prompt: int = 0
 ) -> list[Spans]:
-    """Return the characters of each text that the model has read; usually all of them.
-
-    `prompt` is the number of characters that the model puts before each text.
-    """
+    """Return the characters of each text that were read, after a prompt of so many characters."""
     spans_of_texts: list[Spans] = [[(0, len(text))] for text in texts]
     if not any(bert.ledger.counts[what] for what in PARTIAL):
         return spans_of_texts
@@ -193,9 +190,7 @@ class ModelService:
         return [model for model in candidates if may_use(model.base)] or candidates
 
     def pick(self, name: str | None, ability: str) -> ServedModel:
-        """Return the model of this name; without a name, the first that supports the task and that
-        the caller may use.
-        """
+        """Return the model of this name; without a name, the first usable one with the ability."""
         models = self.models
         served: ServedModel | None = None
         if name is not None:

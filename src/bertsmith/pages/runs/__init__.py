@@ -4,11 +4,5 @@ from bertsmith.pages.runs.compare import RunComparison, compare_runs
 from bertsmith.pages.runs.page import report_page, write_report
 from bertsmith.pages.runs.run import PretrainingRun, read_run
 
-__all__ = [
-    "PretrainingRun",
-    "RunComparison",
-    "compare_runs",
-    "read_run",
-    "report_page",
-    "write_report",
-]
+__all__ = ["PretrainingRun", "RunComparison", "compare_runs", "read_run"]
+__all__ += ["report_page", "write_report"]

@@ -1,5 +1,6 @@
 """Runs side by side: results, and the recipe keys in which they differ."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -115,11 +116,9 @@ class RunComparison:
 
 def _short_paths(paths: Sequence[Path]) -> tuple[str, ...]:
     """Paths without the leading folders that all of them share."""
-    every = [path.absolute().parts for path in paths]
-    shared = 0
-    while len({parts[: shared + 1] for parts in every}) == 1 and shared < len(every[0]) - 1:
-        shared += 1
-    return tuple(Path(*parts[shared:]).as_posix() for parts in every)
+    every = [path.absolute() for path in paths]
+    shared = os.path.commonpath([path.parent for path in every])
+    return tuple(path.relative_to(shared).as_posix() for path in every)
 
 
 def compare_runs(runs: Sequence[PretrainingRun]) -> RunComparison:
