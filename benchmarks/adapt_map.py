@@ -25,6 +25,7 @@ from search_quality import FILES
 
 from bertsmith.infer.opening import open_model
 from bertsmith.ledger import Ledger
+from bertsmith.metrics.labels import weighted_mean
 from bertsmith.metrics.paired import resample_pair
 from bertsmith.metrics.ranking import ndcg, ordered
 from bertsmith.search import Index
@@ -33,7 +34,6 @@ from bertsmith.search.build import BuildSettings, add_documents
 from bertsmith.search.documents import read_documents
 from bertsmith.search.fuse import fuse
 from bertsmith.tasks.embedding import embed
-from bertsmith.tasks.task import weighted_mean
 
 SENTENCES, DEPTH, WEIGHTS = 2, 1000, (0.7, 1.0)
 

@@ -12,6 +12,7 @@ import torch
 
 from bertsmith.data.tables import Where
 from bertsmith.finetuning import Splits, finetune
+from bertsmith.metrics.labels import weighted_mean
 from bertsmith.tasks import registry
 from bertsmith.tasks.cells import TextReading
 from bertsmith.tasks.classification.reading import Labelled
@@ -21,7 +22,7 @@ from bertsmith.tasks.evaluate import evaluate, interval
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
 from bertsmith.tasks.reading import readings
 from bertsmith.tasks.registry import TASKS, task_of
-from bertsmith.tasks.task import Prediction, Scorer, Task, weighted_mean
+from bertsmith.tasks.task import Prediction, Scorer, Task
 from bertsmith.tasks.training import TASK_OPTIONS, item_weights
 from finetuning.conftest import FAST, texts
 from tasks.models import Maker

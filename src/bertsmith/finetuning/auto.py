@@ -9,7 +9,7 @@ to all of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import monotonic
@@ -29,7 +29,6 @@ from bertsmith.finetuning.plan import TrainingPlan
 from bertsmith.finetuning.result import TrainingRun
 from bertsmith.finetuning.settings import RunSettings, rate_for
 from bertsmith.finetuning.tuning import History, SilentCallback, Tuning
-from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.intervals import drawn_weights
 from bertsmith.metrics.labels import Weights
 from bertsmith.model import Model
@@ -40,7 +39,7 @@ from bertsmith.tasks.evaluate import evaluate, labelled, scored
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.splits import fold_numbers, folds_of
 from bertsmith.tasks.task import Prediction
-from bertsmith.tasks.training import Sample, Targets, Training, TrainingItem
+from bertsmith.tasks.training import Targets, Training
 
 FOLDS = 4
 PROBE = 3  # steps by which the time of a training is estimated
@@ -86,21 +85,14 @@ class ContrastiveWarmUp(Training):
     together = True
 
     def __init__(self, inner: Training) -> None:
-        self.inner, self.head = inner, inner.head  # type: ignore[misc]
+        self.head = inner.head  # type: ignore[misc]
         self.dataset, self.options, self.labels = inner.dataset, inner.options, inner.labels
+        self.samples, self.targets = inner.samples, inner.targets  # type: ignore[method-assign]
 
     def outputs(self, model: Model, batch: Batch) -> Tensor:
         """What the output layer reads, normalised (N, D)."""
         rows = last_inputs(model.heads[str(self.head)], model.encoder(batch), batch)
         return F.normalize(rows.float(), dim=-1)
-
-    def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
-        """The samples of the task."""
-        return self.inner.samples(bert, examples)
-
-    def targets(self, items: Sequence[TrainingItem]) -> Targets:
-        """The labels (N,)."""
-        return self.inner.targets(items)
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
         """Squared errors of cosines, which are 1 in a label and 0 between two, of equal weight."""
@@ -190,13 +182,9 @@ class ModelSelection:
         self.plan.say(f"auto: fitting {best.name} to all {len(self.data):,} examples")
         return self._result(best, best.fit(best, self.data, math.inf))
 
-    # ------------------------------------------------------------------ candidates
-
     def _encoder(self, model: str) -> FrozenEncoder:
-        settings, ranks = self.plan.settings, self.plan.ranks
-        return FrozenEncoder(
-            model, self.task.name, device=ranks.device, max_length=settings.max_length
-        )
+        device, longest = self.plan.ranks.device, self.plan.settings.max_length
+        return FrozenEncoder(model, self.task.name, device=device, max_length=longest)
 
     def _vectors(self, own: Candidate, dataset: Dataset[Any], seconds: float) -> FastLearner:
         if own.model not in self.encoders:
@@ -268,8 +256,6 @@ class ModelSelection:
         Tuning(bert, training, samples, settings, None, Limit(seconds)).run()
         bert.model.requires_grad_(False).eval()
         bert.store.clear()
-
-    # ------------------------------------------------------------------ comparison
 
     def _try(self, candidate: Candidate) -> None:
         """Predict held-out examples, fold by fold; slow candidates stop when the time is up."""
@@ -343,8 +329,6 @@ class ModelSelection:
         error = max(1 / len(shared), float(finite.std()) if len(finite) else 0.0)
         trust = deviation**2 / (deviation**2 + error**2) if math.isfinite(deviation) else 1.0
         return base.estimate + trust * measured + (1 - trust) * expected
-
-    # ------------------------------------------------------------------ result
 
     def _result(self, best: Candidate, learner: FastLearner) -> Chosen:
         bert, splits = learner.bert, self.plan.splits

@@ -232,9 +232,6 @@ def filled(batch: Batch, step: int) -> Batch:
     )
 
 
-# ------------------------------------------------------------------ from a batch to its loss
-
-
 SHORT = 128  # tokens
 SHORTEST = 64  # the least bound on lengths that graphs are captured for
 

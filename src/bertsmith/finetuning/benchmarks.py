@@ -15,17 +15,9 @@ from bertsmith.checkpoint.files import readable
 from bertsmith.data.folders import find_splits
 from bertsmith.errors import BertsmithError
 from bertsmith.files import writing
-from bertsmith.finetuning import RunSettings, Splits, finetune, settings_for, split_off
+from bertsmith.finetuning import RunSettings, Splits, finetune, settings_for, setup, split_off
 from bertsmith.finetuning.settings import check_seeds
-from bertsmith.finetuning.setup import (
-    FACTOR,
-    MUON_STEPS,
-    default_settings,
-    fixes_epochs,
-    learned_from,
-    may_leave_muon,
-    settings_by_steps,
-)
+from bertsmith.finetuning.setup import FACTOR, MUON_STEPS, may_leave_muon
 from bertsmith.finetuning.work import model_sum, sum_of
 from bertsmith.foreign import parse_table
 from bertsmith.infer.loaded import pick_device
@@ -167,7 +159,7 @@ class BenchmarkTrainer:
         self.model, self.goals, self.seeds, self.limit = model, goals, seeds, limit
         self.watch, self.device, self.given = watch, device, given
         self.ranks = Ranks(pick_device(device))
-        self.defaults = default_settings(model, given)
+        self.defaults = setup.default_settings(model, given)
         self.settings: dict[str, RunSettings] = {}
         for name, (kind, metrics) in goals.items():
             # The last epoch is scored: choosing the best by what is reported would flatter it.
@@ -200,7 +192,7 @@ class BenchmarkTrainer:
         recorded = settings.model_dump() | {"limit": self.limit}
         del recorded["seed"]
         least = task_named(kind).least_steps
-        if least and not fixes_epochs(self.given, self.defaults):
+        if least and not setup.fixes_epochs(self.given, self.defaults):
             recorded["epochs"] = f"{settings.epochs}, or as many as make {least} steps"
         if may_leave_muon(settings, task_named(kind), self.given):
             factor = FACTOR if self.given.get("learning_rate") is None else 1
@@ -216,8 +208,8 @@ class BenchmarkTrainer:
             data = sum_of(dataset.path for dataset in files if dataset is not None)
             known = self.file.finished(name, data)
         trials, settings = [], self.settings[name]
-        examples = len(learned_from(splits.train, settings))
-        settings = settings_by_steps(settings, kind, examples, self.given, self.defaults)
+        examples = len(setup.learned_from(splits.train, settings))
+        settings = setup.settings_by_steps(settings, kind, examples, self.given, self.defaults)
         for seed in range(settings.seed, settings.seed + self.seeds):
             trial = known.get(seed)
             if trial is None:
@@ -251,20 +243,9 @@ def squad_files(folder: Path) -> dict[tuple[str, str], Path]:
     return files
 
 
-# ------------------------------------------------------------------ stored trials
-
-
 BEGINNING = b'{"task": '
-KINDS: dict[str, Any] = {
-    "task": str,
-    "seed": int,
-    "dev": dict,
-    "test": dict | None,
-    "minutes": float,
-    "model": dict,
-    "settings": dict,
-    "data": str,
-}
+KINDS: dict[str, Any] = {"task": str, "seed": int, "dev": dict, "test": dict | None}
+KINDS |= {"minutes": float, "model": dict, "settings": dict, "data": str}
 
 
 @dataclass(frozen=True)

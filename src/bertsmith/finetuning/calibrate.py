@@ -17,16 +17,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.files import write_json
 from bertsmith.foreign import read_json
 from bertsmith.infer.loaded import LoadedModel
-from bertsmith.metrics import calibration
-from bertsmith.metrics.conformal import (
-    RISK,
-    abstention,
-    check_coverage,
-    limit_for,
-    limits,
-    rows_needed,
-    rows_to_certify,
-)
+from bertsmith.metrics import calibration, conformal
 from bertsmith.metrics.labels import score
 from bertsmith.settings.finetuning import TrialSettings
 from bertsmith.tasks.dataset import Dataset
@@ -92,24 +83,22 @@ def reserved_rows(
 def check_guarantee(task: Task, options: CalibrationOptions) -> None:
     """Refuse guarantees that cannot be given for the predictions of a task."""
     abstain, coverage = options.abstain, options.coverage
-    for trait, what, value in (
-        ("exclusive", "abstention", abstain),
-        ("conformal", "coverage", coverage),
-    ):
+    asked = {"exclusive": ("abstention", abstain), "conformal": ("coverage", coverage)}
+    for trait, (what, value) in asked.items():
         if value is not None and not getattr(task, trait):
             names = ", ".join(t.name for t in TASKS.values() if getattr(t, trait))
             raise BertsmithError(f"{what} is for {names}, not for {task.name}")
     if abstain is not None and not 0 < abstain < 1:
         raise BertsmithError(f"abstain must be an accuracy between 0 and 1, not {abstain}")
     if coverage is not None:
-        check_coverage(coverage)
+        conformal.check_coverage(coverage)
 
 
 def check_rows(held: Dataset[Any], options: CalibrationOptions) -> None:
     """Refuse guarantees that so few rows cannot show, however good the model is."""
     least = {
-        "coverage": options.coverage and rows_needed(options.coverage),
-        "abstain": options.abstain and rows_to_certify(options.abstain),
+        "coverage": options.coverage and conformal.rows_needed(options.coverage),
+        "abstain": options.abstain and conformal.rows_to_certify(options.abstain),
     }
     for name, rows in least.items():
         if rows and len(held) < rows:
@@ -126,18 +115,18 @@ def guarantee(bert: LoadedModel, held: Evaluation, options: CalibrationOptions) 
     content: dict[str, Any] = {"kept_apart": rows}
     if coverage is not None:
         pairs = zip(held.dataset.examples, held.predictions, strict=True)
-        allowed = limits([held.task.nonconformity(*pair) for pair in pairs])
-        limit_for(allowed, coverage)
+        allowed = conformal.limits([held.task.nonconformity(*pair) for pair in pairs])
+        conformal.limit_for(allowed, coverage)
         content["conformal"] = {"coverage": coverage, "rows": rows, "limits": allowed}
         keep_settings(bert, {"conformal": content["conformal"]})
     if abstain is not None:
         correct = held.task.correct(held.dataset, held.values) or []
         confidences = [prediction.confidence for prediction in held.predictions]
-        below, count = abstention(confidences, correct, abstain)
+        below, count = conformal.abstention(confidences, correct, abstain)
         hits = sum(hit for hit, sure in zip(correct, confidences, strict=True) if sure >= below)
         content["abstain"] = {
             "accuracy_wanted": abstain,
-            "risk": RISK,
+            "risk": conformal.RISK,
             "below": below,
             "coverage": count / rows,
             "accuracy": hits / count if count else None,
@@ -274,8 +263,7 @@ def _logs(dev: Evaluation) -> tuple[Logs, list[int]]:
 
 def _scaled(logs: Logs, temperature: float) -> Logs:
     values = logs / temperature
-    scaled: Logs = values - np.logaddexp.reduce(values, axis=1, keepdims=True)
-    return scaled
+    return values - np.logaddexp.reduce(values, axis=1, keepdims=True)
 
 
 def _error(logs: Logs, classes: Sequence[int], temperature: float) -> float:

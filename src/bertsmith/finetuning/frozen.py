@@ -95,8 +95,7 @@ class StoredVectors(LoadedModel):
     def outputs(self, rows: Tensor) -> Tensor:
         """The outputs of the last layer for its inputs, in CPU memory as they are."""
         output: Any = self.model.heads[self.head].output
-        outputs: Tensor = output(rows.to(output.weight.device)).cpu()
-        return outputs
+        return output(rows.to(output.weight.device)).cpu()
 
     def run(
         self, windows: Sequence[Window], compute: Compute[Any], progress: bool | None = None

@@ -312,9 +312,6 @@ def with_model(plan: TrainingPlan, run: TrainingRun, work: PartialFolder | None)
     return run
 
 
-# ------------------------------------------------------------------ cross-validation
-
-
 INNER = 0.1  # of a fold's training rows, which choose the epoch
 
 

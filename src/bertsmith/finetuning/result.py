@@ -55,10 +55,6 @@ class TrainingRun:
         score = (self.scores.get("dev") or {}).get(self.settings.metric, 0.0)
         return -math.inf if score is None or math.isnan(score) else score
 
-    def of(self, *splits: str) -> dict[str, dict[str, float] | None]:
-        """The scores of these splits; None where there are none."""
-        return {split: self.scores.get(split) for split in splits}
-
     def light(self) -> TrainingRun:
         """The same run without its model and predictions."""
         return replace(self, model=None, dev=None, test=None)
@@ -93,8 +89,7 @@ class FinetuningResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values, as in report.json."""
-        content: dict[str, Any] = finite(self.content)
-        return content
+        return finite(self.content)
 
     def _repr_html_(self) -> str:
         splits = {split: scores for split, scores in self.kept.scores.items() if scores}
@@ -183,7 +178,7 @@ def described(
         },
         "columns": dict(splits.train.columns),
         "labels": list(splits.train.labels),
-        "scores": run.of("dev", "test"),
+        "scores": run.scores,
         "intervals": {"dev": ends(None if run.test else run.dev), "test": ends(run.test)},
         "details": {"dev": run.dev and run.dev.details(), "test": run.test and run.test.details()},
         **result.extras,
@@ -193,10 +188,11 @@ def described(
         "steps": run.history.steps,
         "trained_parameters": trained_parameters(run.bert.model),
         "examples_per_second": round(run.history.speed, 2),
-        "seeds": [{"seed": seed.settings.seed, **seed.of("dev", "test")} for seed in result.seeds],
-        "folds": [fold.of("dev")["dev"] for fold in result.folds],
+        "seeds": [{"seed": seed.settings.seed, **seed.scores} for seed in result.seeds],
+        "folds": [fold.scores["dev"] for fold in result.folds],
         "sweep": [
-            trial.settings.model_dump(include={"learning_rate", "epochs"}) | trial.of("dev")
+            trial.settings.model_dump(include={"learning_rate", "epochs"})
+            | {"dev": trial.scores["dev"]}
             for trial in result.sweep
         ],
         "ledger": {

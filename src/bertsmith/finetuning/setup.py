@@ -121,9 +121,6 @@ def reinitialise(model: Model, config: Config, count: int, seed: int) -> None:
     initialise(model, config.initial_deviation, generator, only=names)
 
 
-# ------------------------------------------------------------------ settings
-
-
 STORABLE = (
     *("learning_rate", "optimizer", "matrix_learning_rate", "layer_decay", "dropout"),
     *("epochs", "batch_size"),
@@ -199,8 +196,17 @@ def default_settings(
 def stored_settings(model: str | Path, given: Mapping[str, Any]) -> dict[str, Any]:
     """The table "finetune" of a model's bertsmith.json, without settings that are given."""
     directory = find_encoder(model)[0]
-    where = directory / "bertsmith.json"
-    defaults = _checked(read_notes(directory).get("finetune", {}), f"{where}: finetune")
+    where = f"{directory / 'bertsmith.json'}: finetune"
+    defaults = read_notes(directory).get("finetune", {})
+    if not isinstance(defaults, dict):
+        raise BertsmithError(f"{where} is not a table of settings")
+    for name in (name for name in defaults if name not in STORABLE):
+        known = ", ".join(STORABLE)
+        raise BertsmithError(f"{where}: a model may not set {name!r}, only {known}")
+    try:
+        checked({name: value for name, value in defaults.items() if value is not None})
+    except BertsmithError as error:
+        raise BertsmithError(f"{where}: {error.message}") from error
     return {name: value for name, value in defaults.items() if given.get(name) is None}
 
 
@@ -235,18 +241,3 @@ def may_leave_muon(settings: RunSettings, task: Task, given: Mapping[str, Any]) 
     """Whether AdamW replaces Muon where there are few steps."""
     chosen = any(given.get(name) is not None for name in ("optimizer", "matrix_learning_rate"))
     return settings.optimizer == "muon" and task.adamw_for_few and not chosen
-
-
-def _checked(settings: Any, where: str) -> dict[str, Any]:
-    if not isinstance(settings, dict):
-        raise BertsmithError(f"{where} is not a table of settings")
-    for name in settings:
-        if name not in STORABLE:
-            raise BertsmithError(
-                f"{where}: a model may not set {name!r}, only {', '.join(STORABLE)}"
-            )
-    try:
-        checked({name: value for name, value in settings.items() if value is not None})
-    except BertsmithError as error:
-        raise BertsmithError(f"{where}: {error.message}") from error
-    return dict(settings)

@@ -124,9 +124,6 @@ class History:
         """Do nothing: the model has the ledger."""
 
 
-# ------------------------------------------------------------------ the run
-
-
 Scores = dict[str, float]
 BUDGETS = {"cpu": 8192, "cuda": 32768}  # tokens that pass through the model at once
 EVALUATIONS = 10  # scores on dev data in a run of more epochs than that
@@ -190,8 +187,6 @@ class Tuning:
     def best_epoch(self) -> int:
         """The epoch whose weights are kept, from 1; 0 before there is one."""
         return self.best.step // self.each
-
-    # ------------------------------------------------------------------ training
 
     def run(self) -> None:
         """Train, up to the weights of the best epoch; a signal raises KeyboardInterrupt."""
@@ -258,6 +253,17 @@ class Tuning:
         if not finished or any(self.ranks.sum([trainer.stopped.number])):  # also at the very end
             raise KeyboardInterrupt
 
+    def step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
+        """Pass what the loop reports of a step or an epoch to the callback of the run."""
+        history = self.history
+        if self.ranks.first and timing:
+            self.watch.step(history.steps, self.total, history.losses[-1])
+        elif self.ranks.first:
+            self.watch.epoch({"seed": self.settings.seed, **history.epochs[-1]})
+
+    def say(self, message: str) -> None:
+        """Do nothing: the ledger has the message, too."""
+
     def _trainer(self) -> Trainer:
         bert, training, ranks, settings = self.bert, self.training, self.ranks, self.settings
         on_cpu, half = bert.device.type == "cpu", self.precision != "float32"
@@ -289,7 +295,7 @@ class Tuning:
             ranks=ranks,
             request=lambda step: epochs,
             record=self.history,
-            watch=_Report(self),
+            watch=self,
             place=str(training.dataset.path),
             checkpoints=self.checkpoints,
             keeping=Keeping(every=self.each, at_start=False, spare=SPARE),
@@ -313,8 +319,6 @@ class Tuning:
             decay=0.1,
             precision=self.precision,
         )
-
-    # ------------------------------------------------------------------ scores
 
     def _scoring(self) -> Scoring | None:
         """After every epoch its mean loss; after some of them also the scores on dev data."""
@@ -368,8 +372,6 @@ class Tuning:
         finally:
             self.bert.checkpoint = replace(self.bert.checkpoint, model=own)
 
-    # ------------------------------------------------------------------ shards
-
     def _unshard(self, named: Mapping[str, nn.Parameter], prefix: str = "model.") -> None:
         whole = deepcopy(self.plain)
         values = {}
@@ -388,25 +390,6 @@ class HeadTuning(Tuning):
 
     def _scoring(self) -> None:
         return None
-
-
-class _Report:
-    """Passes what the loop reports to the callback of a run."""
-
-    def __init__(self, tuning: Tuning) -> None:
-        self.tuning = tuning
-
-    def step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
-        if not self.tuning.ranks.first:
-            return
-        watch, history = self.tuning.watch, self.tuning.history
-        if timing:
-            watch.step(history.steps, self.tuning.total, history.losses[-1])
-        else:
-            watch.epoch({"seed": self.tuning.settings.seed, **history.epochs[-1]})
-
-    def say(self, message: str) -> None:
-        """Nothing: the ledger has it, too."""
 
 
 def can_replay(settings: RunSettings, ranks: Ranks) -> bool:

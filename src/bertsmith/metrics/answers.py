@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-import numpy as np
-
 from bertsmith.errors import BertsmithError
-from bertsmith.metrics.labels import Scorer, Weights, paired
+from bertsmith.metrics.labels import Scorer, mean_scores, paired
 
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -79,15 +77,8 @@ def question_scores(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> 
     version = 2 if any(not answers for answers in gold) else 1
     names = list(map(str, range(len(gold))))
     labels, answers = dict(zip(names, gold, strict=True)), dict(zip(names, predicted, strict=True))
-    exacts, overlaps = (np.array([*one.values()]) for one in raw_scores(labels, answers, version))
-
-    def scores(weights: Weights | None = None) -> dict[str, float]:
-        return {
-            "exact": float(np.average(exacts, weights=weights)),
-            "f1": float(np.average(overlaps, weights=weights)),
-        }
-
-    return scores
+    exacts, overlaps = raw_scores(labels, answers, version)
+    return mean_scores(exact=[*exacts.values()], f1=[*overlaps.values()])
 
 
 def answer_overlap(gold: Sequence[str], predicted: str) -> float:

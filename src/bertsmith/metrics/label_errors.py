@@ -56,5 +56,4 @@ def wrong_labels(labels: Sequence[int] | NDArray[np.int64], chances: Any) -> NDA
             suspect[rows[own[rows].argmax()]] = False
     suspect &= matrix.argmax(1) != numbers
     places = np.flatnonzero(suspect)
-    order: NDArray[np.int64] = places[np.argsort(own[places], kind="stable")]
-    return order
+    return places[np.argsort(own[places], kind="stable")]

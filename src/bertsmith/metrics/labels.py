@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bertsmith.errors import BertsmithError
 
@@ -109,6 +109,17 @@ def label_scores(
         return result
 
     return scores
+
+
+def weighted_mean(values: ArrayLike, weights: Weights | None) -> float:
+    """The mean of one value for each example."""
+    return float(np.average(np.asarray(values, dtype=np.float64), weights=weights))
+
+
+def mean_scores(**values: ArrayLike) -> Scorer:
+    """Means of values of single examples, by how often these count."""
+    each = {name: np.asarray(one, dtype=np.float64) for name, one in values.items()}
+    return lambda weights: {name: weighted_mean(one, weights) for name, one in each.items()}
 
 
 def _mcc(right: float, guessed: NDArray[np.float64], wanted: NDArray[np.float64]) -> float:

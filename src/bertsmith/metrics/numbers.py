@@ -26,8 +26,7 @@ def ranks(values: ArrayLike, counts: Weights | None = None) -> NDArray[np.float6
     """The rank of each value from 1, the mean for ties; values are there as often as they count."""
     _, place = np.unique(values, return_inverse=True)
     each = np.bincount(place, counts)
-    means: NDArray[np.float64] = (np.cumsum(each) - (each - 1) / 2)[place]
-    return means
+    return (np.cumsum(each) - (each - 1) / 2)[place]
 
 
 def number_scores(gold: Sequence[float], predicted: Sequence[float]) -> Scorer:

@@ -94,12 +94,9 @@ def fitted_words(train: Dataset[Any], class_weights: str = "") -> Any:
     from sklearn.pipeline import make_union
 
     texts = _texts(examples)
-    words = TfidfVectorizer(
-        ngram_range=(1, 2), sublinear_tf=True, max_features=FEATURES, token_pattern=r"(?u)\S+"
-    )
-    characters = TfidfVectorizer(
-        analyzer="char_wb", ngram_range=(3, 4), sublinear_tf=True, max_features=FEATURES
-    )
+    both: Any = {"sublinear_tf": True, "max_features": FEATURES}
+    words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\S+", **both)
+    characters = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 4), **both)
     short = sum(map(len, texts)) <= SHORT
     features = make_union(words, characters) if short else words
     rows = features.fit_transform(texts)
@@ -120,7 +117,7 @@ def fitted_words(train: Dataset[Any], class_weights: str = "") -> Any:
         return label
     models = {}
     sides = label_weights(class_weights, labels, seen, len(examples))
-    for name, with_label, without in zip(labels, *sides, strict=True):
+    for name, (with_label, without) in zip(labels, sides, strict=True):
         applies = np.array([name in example.labels for example in examples])
         # A label that no or every example has is always predicted so.
         models[name] = bool(applies[0])

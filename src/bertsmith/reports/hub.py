@@ -117,16 +117,11 @@ def _model(run: Path) -> tuple[Path, list[EvalResult]]:
 def _results(kind: str, data: str, split: str, scores: Mapping[str, Any]) -> Iterator[EvalResult]:
     from huggingface_hub import EvalResult
 
+    about: Any = {"task_type": kind, "dataset_type": Path(data).stem, "dataset_name": data}
+    about["dataset_split"] = split or None
     for name, value in scores.items():
         if name != "count" and isinstance(value, int | float) and math.isfinite(value):
-            yield EvalResult(
-                task_type=kind,
-                dataset_type=Path(data).stem,
-                dataset_name=data,
-                dataset_split=split or None,
-                metric_type=name,
-                metric_value=value,
-            )
+            yield EvalResult(metric_type=name, metric_value=value, **about)
 
 
 def _notes(folder: Path, card: bytes) -> list[str]:

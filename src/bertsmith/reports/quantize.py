@@ -68,8 +68,7 @@ class Quantized:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values for JSON."""
-        content: dict[str, Any] = finite(asdict(self) | {"float32": self.float32})
-        return content
+        return finite(asdict(self) | {"float32": self.float32})
 
 
 def quantize(

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.files import write_text
-from bertsmith.metrics import calibration
 from bertsmith.metrics.curves import coverage, precision_recall
 from bertsmith.metrics.labels import known
 from bertsmith.metrics.numbers import ranks
@@ -108,9 +107,6 @@ def _used(content: Mapping[str, Any]) -> dict[str, Any]:
     if not settings.get("matrix_learning_rate"):
         unused.add("matrix_learning_rate")
     return {name: settings[name] for name in settings if name not in unused}
-
-
-# ------------------------------------------------------------------ scores
 
 
 def _tiles(content: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
@@ -276,13 +272,9 @@ def _curve(x: NDArray[Any], y: NDArray[Any]) -> list[tuple[float, float]]:
 
 
 def _calibration(evaluation: Evaluation | None) -> dict[str, Any] | None:
-    if evaluation is None:
+    result = None if evaluation is None else evaluation.calibration()
+    if result is None:
         return None
-    correct = evaluation.task.correct(evaluation.dataset, evaluation.values)
-    if correct is None:
-        return None
-    confidences = [min(1.0, max(0.0, one.confidence)) for one in evaluation.predictions]
-    result = calibration(confidences, correct)
     rows = [
         (f"{bin.low:.2f} to {bin.high:.2f}", bin.count, bin.confidence, bin.accuracy)
         for bin in result.bins
@@ -305,9 +297,6 @@ def _numbers(result: Evaluation) -> list[Any]:
         ends = (min(min(pair) for pair in pairs), max(max(pair) for pair in pairs))
         series.append(Series("label", [(end, end) for end in ends], quiet=True, color=7))
     return [line_chart("Predictions by label", series, x_label="label", y_label=what)]
-
-
-# ------------------------------------------------------------------ confusion matrix
 
 
 def _matrix(result: Evaluation | None) -> dict[str, Any] | None:
@@ -362,9 +351,6 @@ def _most_confused(labels: Sequence[str], predicted: Sequence[str]) -> list[str]
         wrong[prediction] += label != prediction
     often = set(sorted(names, key=lambda name: -wrong[name])[:LABELS])
     return [name for name in names if name in often]
-
-
-# ------------------------------------------------------------------ examples
 
 
 def _errors(result: Evaluation) -> dict[str, Any]:

@@ -15,12 +15,12 @@ from bertsmith.files import atomic
 from bertsmith.foreign import parse_json
 from bertsmith.ledger import Ledger
 from bertsmith.metrics.intervals import resample
+from bertsmith.metrics.labels import weighted_mean
 from bertsmith.metrics.paired import Comparison, resample_pair
 from bertsmith.metrics.ranking import ndcg, ordered, recall, reciprocal_rank
 from bertsmith.numbers import whole_number
 from bertsmith.search.encodings import encoding_of
 from bertsmith.search.index import Index
-from bertsmith.tasks.task import weighted_mean
 
 DEPTH = 100  # documents that are ranked for each query
 Metric = Callable[[Sequence[str], Mapping[str, int]], float]

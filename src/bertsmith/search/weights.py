@@ -9,12 +9,12 @@ import numpy as np
 
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import shuffled
+from bertsmith.metrics.labels import weighted_mean
 from bertsmith.metrics.paired import resample_pair
 from bertsmith.metrics.ranking import ndcg, ordered
 from bertsmith.search.evaluate import DEPTH, Judgements, document_name, judged_queries
 from bertsmith.search.fuse import Ranking, fuse
 from bertsmith.search.index import FUSION, Index
-from bertsmith.tasks.task import weighted_mean
 
 Pair = tuple[float, float]
 STEPS = [round(number / 10, 1) for number in range(11)]

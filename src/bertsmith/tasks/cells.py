@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from bertsmith.data.columns import Finder, plain, says_yes_or_no
@@ -58,7 +57,7 @@ LABEL_VALUES |= {"neutral", "start", "word", "body", "description", "sentiment",
 class TextReading(Reading):
     """Reading of tasks whose examples are a text or a pair of texts."""
 
-    roles: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({**TEXTS, "label": LABEL})
+    roles: ClassVar[Mapping[str, tuple[str, ...]]] = {**TEXTS, "label": LABEL}
     headings = frozenset(name for couple in COUPLES for name in couple)
     blank: ClassVar[bool] = False  # is a blank text an input, too?
     pairs: ClassVar[bool] = True  # is a second text read?

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, overload
+from typing import Annotated, Any, overload
 
 import torch
 from torch import Tensor
@@ -28,7 +28,6 @@ from bertsmith.tasks.use import (
 
 THRESHOLD = 0.5  # the probability from which a label of a multi-label model applies
 POSITIVE = ("1", "true", "yes", "positive", "pos", "entailment", "duplicate", "equivalent")
-NOT_RANKING = "the model has {} labels; one that reranks has a single score or two labels"
 
 
 @dataclass(frozen=True)
@@ -129,9 +128,13 @@ def positive(labels: Sequence[str]) -> str | None:
     return known[0] if len(known) == 1 else sorted(labels)[1]
 
 
-def relevant(labels: Sequence[str]) -> str | None:
-    """The label that means "relevant": the only one, or the positive one of two, or None."""
-    return labels[0] if len(labels) == 1 else positive(labels)
+def relevant(labels: Sequence[str]) -> str:
+    """The label that means "relevant": the only one, or the positive one of two."""
+    label = labels[0] if len(labels) == 1 else positive(labels)
+    if label is None:
+        why = "one that reranks has a single score or two labels"
+        raise BertsmithError(f"the model has {len(labels)} labels; {why}")
+    return label
 
 
 @EncoderTask
@@ -139,12 +142,9 @@ def relevance(
     bert: LoadedModel, queries: Sequence[str], texts: Sequence[str]
 ) -> Steps[list[float]]:
     """How relevant each text is to its query: the output or probability of the label above."""
-    labels = bert.checkpoint.labels
-    label = relevant(labels)
-    if label is None:
-        raise BertsmithError(NOT_RANKING.format(len(labels)))
+    place = bert.checkpoint.labels.index(relevant(bert.checkpoint.labels))
     rows = yield from vote.steps(bert, queries, texts, activation(bert.checkpoint))
-    return [row[labels.index(label)] for row in rows]
+    return [row[place] for row in rows]
 
 
 class ClassifyRequest(RequestBody):
@@ -175,9 +175,7 @@ class Classify(Use):
     title, question = "Classify", "The label of a text, or of a pair of texts."
     heads = ("classify",)
     labelled = True
-    Request: ClassVar[type[RequestBody]] = ClassifyRequest
-    Answer: ClassVar[Any] = list[Classification]
-    Methods: ClassVar[type[Askable]] = ClassifyMethods
+    Request, Answer, Methods = ClassifyRequest, list[Classification], ClassifyMethods
     lists = ("inputs", "pairs")
 
     def call(self, bert: LoadedModel, request: ClassifyRequest) -> Call:
@@ -190,8 +188,6 @@ class Classify(Use):
         """The only output, or the probability of the label that means relevant."""
         labels, logits = bert.checkpoint.labels, activation(bert.checkpoint) is raw
         label, single = relevant(labels), len(labels) == 1
-        if label is None:
-            raise BertsmithError(NOT_RANKING.format(len(labels)))
         scale = f"probability of {label!r} by the pair classifier"
         if single:
             scale = "output of the pair classifier; higher is better"

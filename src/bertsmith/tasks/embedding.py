@@ -62,8 +62,7 @@ def embed(
 def unit_vectors(vectors: Vectors) -> Vectors:
     """The rows of a matrix, each with length 1."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: Vectors = vectors / np.maximum(lengths, np.float32(1e-12))
-    return unit
+    return vectors / np.maximum(lengths, np.float32(1e-12))
 
 
 class EmbedRequest(RequestBody):

@@ -12,7 +12,8 @@ from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.examples.draw import shuffled
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.ledger import Ledger
-from bertsmith.metrics import Comparison, Summary, calibration, confusion, resample, resample_pair
+from bertsmith.metrics import Comparison, Summary, confusion, resample, resample_pair
+from bertsmith.metrics.calibration import Calibration, calibration
 from bertsmith.metrics.conformal import limit_for
 from bertsmith.metrics.drift import Figures
 from bertsmith.metrics.labels import known, paired
@@ -46,6 +47,12 @@ class Evaluation:
         pairs = zip(self.dataset.examples, self.values, strict=True)
         return [self.task.correctness(example, value) for example, value in pairs]
 
+    def calibration(self) -> Calibration | None:
+        """The confidence of predictions beside their accuracy, if it can be compared with it."""
+        correct = self.task.correct(self.dataset, self.values)
+        confidences = [min(1.0, max(0.0, one.confidence)) for one in self.predictions]
+        return None if correct is None else calibration(confidences, correct)
+
     def figures(self, bert: LoadedModel) -> Figures | None:
         """Statistics of the first examples as a server collects them, if requests have texts."""
         asked: Any = self.task.Request
@@ -73,10 +80,7 @@ class Evaluation:
         sides = self.task.classes(self.dataset, self.values)
         if sides and len(known(*sides)) <= MATRIX:
             content["confusion"] = {"labels": known(*sides), "counts": confusion(*sides).tolist()}
-        correct = self.task.correct(self.dataset, self.values)
-        if correct is not None:
-            confidences = [min(1.0, max(0.0, one.confidence)) for one in self.predictions]
-            bins = calibration(confidences, correct)
+        if (bins := self.calibration()) is not None:
             errors = {"expected_error": bins.expected, "worst_error": bins.worst}
             content["calibration"] = {**errors, "bins": [vars(one) for one in bins.bins]}
         return content

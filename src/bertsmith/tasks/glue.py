@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ GLUE: dict[str, Benchmark] = {
     "rte": Benchmark(CLASSES, _pairs(*SENTENCES), ACCURACY),
     "wnli": Benchmark(CLASSES, _pairs(*SENTENCES), ACCURACY),
 }
-FOLDERS = {"sst2": ("SST-2",), "stsb": ("STS-B",), "cola": ("CoLA",)}
+FOLDERS = {"sst2": "sst-2", "stsb": "sts-b"}  # in small letters, where not GLUE's name
 
 
 def glue_folders(folder: str | Path) -> dict[str, Path]:
@@ -56,16 +57,10 @@ def glue_folders(folder: str | Path) -> dict[str, Path]:
     here = {path.name.lower(): path for path in sorted(folder.iterdir()) if path.is_dir()}
     folders = {}
     for name in GLUE:
-        called = [name, *(other.lower() for other in FOLDERS.get(name, ()))]
-        spellings = [
-            f"{before}{one}{after}"
-            for one in called
-            for before in ("", "glue_")
-            for after in ("", "_dev")
-        ]
-        hit = next((here[spelling] for spelling in spellings if spelling in here), None)
-        if hit is not None:
-            folders[name] = hit
+        spellings = product((name, FOLDERS.get(name, name)), ("", "glue_"), ("", "_dev"))
+        paths = (here.get(f"{before}{one}{after}") for one, before, after in spellings)
+        if (path := next(filter(None, paths), None)) is not None:
+            folders[name] = path
     return folders
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby, islice
 from math import exp
 from pathlib import Path
 
@@ -66,13 +67,9 @@ def score_masked_lm(
                 _score(bert, some, alone)
     if not sums.count:
         raise BertsmithError("no text to score")
-    scores = {
-        "loss": sums.mean_loss,
-        "accuracy": sums.correct / sums.count,
-        "perplexity": exp(sums.mean_loss),
-        "scored": sums.count,
-        **seen,
-    }
+    loss, accuracy = sums.mean_loss, sums.correct / sums.count
+    scores = {"loss": loss, "accuracy": accuracy, "perplexity": exp(loss), "scored": sums.count}
+    scores |= seen
     if pseudo:
         scores |= {"pseudo_loss": alone.mean_loss, "pseudo_perplexity": exp(alone.mean_loss)}
     return scores
@@ -116,17 +113,12 @@ def masked_windows(windows: list[Window], masking: Masking, first: int) -> list[
     masked = masking(Sequences(ids, np.zeros_like(ids), lengths), numbers)
     starts = np.concatenate([[0], np.cumsum(lengths)])
     cuts = np.searchsorted(masked.rows, starts)
-    return [
-        (
-            replace(
-                window,
-                ids=masked.ids[start : start + len(window.ids)].tolist(),
-                masks=tuple((masked.rows[begin:end] - start).tolist()),
-            ),
-            masked.targets[begin:end].tolist(),
-        )
-        for window, start, begin, end in zip(windows, starts, cuts, cuts[1:], strict=False)
-    ]
+    results = []
+    for window, start, begin, end in zip(windows, starts, cuts, cuts[1:], strict=False):
+        ids = masked.ids[start : start + len(window.ids)].tolist()
+        rows = tuple((masked.rows[begin:end] - start).tolist())
+        results.append((replace(window, ids=ids, masks=rows), masked.targets[begin:end].tolist()))
+    return results
 
 
 def masked_alone(window: Window, masking: Masking) -> Iterator[Masked]:
@@ -181,12 +173,6 @@ def _score(bert: LoadedModel, masked: list[Masked], sums: PredictionSums) -> Non
 
 def _has_blank_lines(path: Path) -> bool:
     """Return whether a blank line is between two that hold text."""
-    blank = text = False
-    for _, line in Stream(path).numbered():
-        if line.strip():
-            if blank:
-                return True
-            text = True
-        else:
-            blank = text
-    return False
+    filled = (bool(line.strip()) for _, line in Stream(path).numbered())
+    blocks = (text for text, _ in groupby(filled) if text)
+    return len(list(islice(blocks, 2))) > 1

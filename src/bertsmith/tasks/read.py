@@ -126,8 +126,6 @@ class Data:
             self.ledger.note("examples without a label, not trained on and not scored", missing)
         return dataset
 
-    # ------------------------------------------------------------------ with labels
-
     def _laid_out(self, table: Table) -> Dataset[Any]:
         reading, layout = self._layout(table)
         rows = Rows(table, self._finder(table, {}, reading), self.ledger)
@@ -150,17 +148,9 @@ class Data:
         if self.label_names and labels and not {*labels} & {*self.label_names}:
             unused = "names of labels, not used since the labels are no numbers"
             self.ledger.note(unused, len(self.label_names))
-        return Dataset(
-            table.path,
-            reading.name,
-            examples,
-            dict(finder.columns),
-            why,
-            rows.scheme,
-            self.ledger,
-            unused=finder.unused,
-            alternatives=alternatives(finder) if reading.target else (),
-        )
+        columns, others = dict(finder.columns), alternatives(finder) if reading.target else ()
+        about = table.path, reading.name, examples, columns, why, rows.scheme, self.ledger
+        return Dataset(*about, finder.unused, others)
 
     def _reading(self) -> Reading:
         return TextsReading() if self.task == TEXTS else reading_named(str(self.task))
@@ -176,8 +166,6 @@ class Data:
             why = f"which is for {reading.name}, not for {self.task}"
             raise BertsmithError(f"{table.path} holds {layout.content}, {why}")
         return reading, layout
-
-    # ------------------------------------------------------------------ without labels
 
     def _inputs(self, table: Table, columns: dict[str, str]) -> list[Any]:
         """The example of each row, without a label; `columns` is completed with what is found."""
@@ -224,9 +212,6 @@ def accepted(table: Table, ledger: Ledger) -> tuple[Table, str]:
     rows = [row for row in table.rows if row.cells[DECISION] == "accept"]
     ledger.note("rows that the annotator did not accept, left out", len(table.rows) - len(rows))
     return replace(table, rows=rows), DECISION
-
-
-# ------------------------------------------------------------------ roles and formats of all tasks
 
 
 def known_roles() -> dict[str, tuple[str, ...]]:
@@ -292,19 +277,9 @@ def open_data(
     for role in chosen_columns.keys() - roles.keys():
         known = ", ".join(roles)
         raise BertsmithError(f"no role {role!r} of columns{nearest(role, roles)}; known: {known}")
-    options = Options(
-        chosen_columns,
-        header,
-        encoding,
-        format,
-        split,
-        skip_ragged,
-        usual or {},
-        texts_only=task == TEXTS,
-        layouts=known_layouts(),
-        chosen=None if task is None else reading.layouts if reading else (),
-        headings=known_headings(),
-    )
+    how = chosen_columns, header, encoding, format, split, skip_ragged, usual or {}
+    chosen = None if task is None else reading.layouts if reading else ()
+    options = Options(*how, task == TEXTS, known_layouts(), chosen, known_headings())
     return Data(source, task, options, label_names, ledger)
 
 

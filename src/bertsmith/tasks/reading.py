@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from bertsmith.data.columns import Finder
@@ -106,11 +105,11 @@ class Reading:
     name: ClassVar[str]  # of the task, and of its folder
     order: ClassVar[int]  # its place in lists of tasks
     about: ClassVar[str]  # a few words on the prediction
-    roles: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})  # → known names
+    roles: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # → known names
     headings: ClassVar[frozenset[str]] = frozenset()  # other known names of columns
     target: ClassVar[str] = ""  # the role of labels or scores that another column could have
     layouts: ClassVar[tuple[FileLayout, ...]] = ()  # file formats for this task only
-    records: ClassVar[Records] = MappingProxyType({})  # formats of predictions other than tables
+    records: ClassVar[Records] = {}  # formats of predictions other than tables
     classes: ClassVar[bool] = False  # are labels names of classes of whole texts?
     several: ClassVar[bool] = False  # may an example have any number of labels, or none?
     windows: ClassVar[bool] = True  # are long inputs read in windows?

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertsmith.checkpoint import Checkpoint
 from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.calibration import calibration_error
 from bertsmith.metrics.conformal import limit_for
-from bertsmith.metrics.labels import Score, Weights
+from bertsmith.metrics.labels import Score
 from bertsmith.metrics.labels import Scorer as Scorer  # part of the contract
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reading import Reading
@@ -90,7 +88,7 @@ class Task(Use):
     needs_pair: ClassVar[bool] = False  # is the second text required?
     usage: ClassVar[str]  # an example call of a method of `Bert`, for the model card
     stored: ClassVar[tuple[str, ...]] = ()  # entries of config.json that only its models have
-    defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # that differ from finetune's
+    defaults: ClassVar[Mapping[str, Any]] = {}  # that differ from finetune's
     options: ClassVar[frozenset[str]] = frozenset()  # of `TaskOptions`
     losses: ClassVar[tuple[str, ...]] = ()  # to choose from; the first is the default
     learner: ClassVar[type[Training]]  # how it is trained
@@ -314,9 +312,3 @@ def conformal_limit(bert: LoadedModel) -> float | None:
     """The largest nonconformity within a conformal set; None: the model is not calibrated."""
     stored = bert.checkpoint.settings.get("conformal")
     return None if not stored else limit_for(stored["limits"], float(stored["coverage"]))
-
-
-def weighted_mean(values: Sequence[float] | NDArray[Any], weights: Weights | None) -> float:
-    """The mean of one value for each example."""
-    array = np.asarray(values, dtype=np.float64)
-    return float(array.mean() if weights is None else np.average(array, weights=weights))

@@ -207,31 +207,26 @@ def class_weights(option: str, labels: Sequence[str], seen: Iterable[str]) -> li
         return [total / (len(labels) * counts[name]) if counts[name] else 1.0 for name in labels]
     weights = dict.fromkeys(labels, 1.0)
     for part in option.split(","):
-        name, _, number = part.rpartition("=")
-        if name.strip() not in weights:
+        name, _, number = map(str.strip, part.rpartition("="))
+        if name not in weights:
             known = ", ".join(labels)
-            raise BertsmithError(f"class weights: {name.strip()!r} is not a label; labels: {known}")
+            raise BertsmithError(f"class weights: {name!r} is not a label; labels: {known}")
         weight = parse_number(number)
         if weight is None or weight < 0:
-            name, number = name.strip(), number.strip()
             raise BertsmithError(f"class weights: {number!r} is not a weight for {name!r}")
-        weights[name.strip()] = weight
+        weights[name] = weight
     return list(weights.values())
 
 
 def label_weights(
     option: str, labels: Sequence[str], seen: Iterable[str], examples: int
-) -> tuple[list[float], list[float]]:
+) -> list[tuple[float, float]]:
     """The weight of each label of a multi-label file where it applies, and where it does not."""
     if option != "balanced":
-        return class_weights(option, labels, seen), [1.0] * len(labels)
+        return [(weight, 1.0) for weight in class_weights(option, labels, seen)]
     counts = Counter(seen)
     sides = [(counts[name], examples - counts[name]) for name in labels]
-    with_label, without = zip(
-        *((examples / (2 * a), examples / (2 * b)) if a and b else (1.0, 1.0) for a, b in sides),
-        strict=True,
-    )
-    return list(with_label), list(without)
+    return [(examples / (2 * a), examples / (2 * b)) if a and b else (1.0, 1.0) for a, b in sides]
 
 
 def label_config(labels: Sequence[str], problem: str | None) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from bertsmith.data.columns import Finder, says_yes_or_no
@@ -54,9 +53,6 @@ class QuestionExample(TaskExample):
     @property
     def labelled(self) -> bool:
         return self.answers is not None
-
-
-# ------------------------------------------------------------------ SQuAD's layout
 
 
 class Squad(FileLayout):
@@ -150,51 +146,6 @@ def placed(text: str, start: int | None, passage: str, ledger: Ledger) -> Span:
     return Span(text, min(places, key=lambda place: abs(place - start)))
 
 
-# ------------------------------------------------------------------ rows
-
-
-def question_rows(rows: Rows, gold: bool) -> list[QuestionExample | None]:
-    """A question for each row; None for a row without a question or a passage."""
-    finder, ledger = rows.finder, rows.ledger
-    question, passage = finder.needed("question"), finder.needed("passage")
-    answers = finder.known("answers") if gold else None
-    starts = finder.known("start") if gold else None
-    id_column, title = finder.known("id"), finder.by_plain.get("title")
-    if title:
-        finder.used.add(title)
-    examples: list[QuestionExample | None] = []
-    for row, where in rows:
-        if any(is_absent(row.cells.get(column)) for column in (question, passage)):
-            examples.append(None)
-            continue
-        passage_text = text_cell(row.cells.get(passage), where, passage)
-        if passage_text.endswith(NO_ANSWER):
-            ledger.note(f"passages from whose end {NO_ANSWER} was removed")
-            passage_text = passage_text.removesuffix(NO_ANSWER).rstrip()
-        spans = None
-        if answers is not None:
-            start = row.cells.get(starts) if starts else None
-            spans = _answers(row.cells.get(answers), start, passage_text, where, ledger)
-        question_text = text_cell(row.cells.get(question), where, question)
-        id_ = name_cell(row.cells.get(id_column) if id_column else None, row.number)
-        article = name_cell(row.cells.get(title) if title else None, "")
-        examples.append(QuestionExample(id_, question_text, passage_text, spans, article, where))
-    return examples
-
-
-def _merged(examples: list[QuestionExample], ledger: Ledger) -> list[QuestionExample]:
-    questions: dict[tuple[str, str, str], QuestionExample] = {}
-    for example in examples:
-        key = example.id, example.question, example.passage
-        first = questions.setdefault(key, example)
-        if example.answers is not None:
-            spans = dict.fromkeys([*(first.answers or ()), *example.answers])
-            questions[key] = replace(first, answers=tuple(spans))
-    repeats = len(examples) - len(questions)
-    ledger.note("rows that repeat a question: their answers were added", repeats)
-    return list(questions.values())
-
-
 def _answers(
     value: Any, start: Any, passage: str, where: Where, ledger: Ledger
 ) -> tuple[Span, ...]:
@@ -249,24 +200,18 @@ class AnsweringReading(Reading):
     """Questions about passages, and their answers."""
 
     name, order, about = "answering", 50, "an answer that stands in a passage"
-    roles = MappingProxyType(
-        {
-            "question": ("question", "query"),
-            "passage": ("context", "passage", "paragraph", "review", "document", "text", "article"),
-            "answers": ("answers", "answer", "human_ans_spans", "answer_text", "detected_answers"),
-            "start": ("answer_start", "human_ans_indices", "start", "start_position"),
-            "id": (
-                *("id", "qid", "question_id", "q_review_id", "uid", "guid", "idx", "index"),
-                "pairid",
-            ),
-        }
-    )
+    roles = {
+        "question": ("question", "query"),
+        "passage": ("context", "passage", "paragraph", "review", "document", "text", "article"),
+        "answers": ("answers", "answer", "human_ans_spans", "answer_text", "detected_answers"),
+        "start": ("answer_start", "human_ans_indices", "start", "start_position"),
+        "id": ("id", "qid", "question_id", "q_review_id", "uid", "guid", "idx", "index", "pairid"),
+    }
     shared, textless = "passage", "rows without a question or a passage, left out"
     labelling = MarkAnswer("answers")
     layouts = (Squad(),)
 
     def suits(self, finder: Finder) -> TaskGuess | None:
-        """Tables of questions and passages, unless their answers are yes and no."""
         guess = TaskGuess(0.8, "it has questions and passages")
         names = finder.by_plain
         if finder.given.keys() & {"question", "passage", "answers"} or "human_ans_spans" in names:
@@ -280,11 +225,45 @@ class AnsweringReading(Reading):
         return None if says_yes_or_no(finder.table, answers) else guess
 
     def examples(self, rows: Rows) -> list[QuestionExample]:
-        """Rows with a question, a passage and answers: texts, or SQuAD's texts and starts."""
-        return _merged(super().examples(rows), rows.ledger)
+        """One example of all rows with the same question, with the answers of all of them."""
+        examples: list[QuestionExample] = super().examples(rows)
+        questions: dict[tuple[str, str, str], QuestionExample] = {}
+        for example in examples:
+            key = example.id, example.question, example.passage
+            first = questions.setdefault(key, example)
+            if example.answers is not None:
+                spans = dict.fromkeys([*(first.answers or ()), *example.answers])
+                questions[key] = replace(first, answers=tuple(spans))
+        repeats = len(examples) - len(questions)
+        rows.ledger.note("rows that repeat a question: their answers were added", repeats)
+        return list(questions.values())
 
     def read(self, rows: Rows, labelled: bool) -> list[QuestionExample | None]:
-        return question_rows(rows, labelled)
+        finder, ledger = rows.finder, rows.ledger
+        question, passage = finder.needed("question"), finder.needed("passage")
+        answers = finder.known("answers") if labelled else None
+        starts = finder.known("start") if labelled else None
+        id_column, title = finder.known("id"), finder.by_plain.get("title")
+        if title:
+            finder.used.add(title)
+        examples: list[QuestionExample | None] = []
+        for row, where in rows:
+            if any(is_absent(row.cells.get(column)) for column in (question, passage)):
+                examples.append(None)
+                continue
+            text = text_cell(row.cells[passage], where, passage)
+            if text.endswith(NO_ANSWER):
+                ledger.note(f"passages from whose end {NO_ANSWER} was removed")
+                text = text.removesuffix(NO_ANSWER).rstrip()
+            spans = None
+            if answers is not None:
+                start = row.cells.get(starts) if starts else None
+                spans = _answers(row.cells.get(answers), start, text, where, ledger)
+            asked = text_cell(row.cells[question], where, question)
+            id_ = name_cell(row.cells.get(id_column) if id_column else None, row.number)
+            article = name_cell(row.cells.get(title) if title else None, "")
+            examples.append(QuestionExample(id_, asked, text, spans, article, where))
+        return examples
 
     def kept_apart(self, examples: Sequence[Any]) -> tuple[str, list[list[str]]]:
         articles = len({one.title for one in examples}) > FEW
@@ -292,7 +271,6 @@ class AnsweringReading(Reading):
         return "article" if articles else "passage", keys
 
     def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
-        """Answers that are not in the passage, repeated ids, and questions without an answer."""
         from bertsmith.tasks.check.findings import Finding, finding
 
         for name, dataset in splits.items():

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import torch
@@ -161,9 +160,6 @@ def _spans(
     return spans, nothing
 
 
-# ------------------------------------------------------------------ learning
-
-
 class AnsweringTraining(Training):
     """A window that holds the answer learns its first and last token; others learn "none"."""
 
@@ -195,7 +191,6 @@ class AnsweringTraining(Training):
     def soft_loss(
         self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
     ) -> Tensor:
-        """The mean of two cross entropies with the teacher's: of starts and of ends."""
         student, teacher = (_padded(x, batch, ABSENT) for x in (outputs, targets["teacher"]))
         sides = zip(student.unbind(2), teacher.unbind(2), strict=True)
         losses = [soft_cross_entropy(*side, temperature) for side in sides]
@@ -232,8 +227,6 @@ def _inside(window: Window, span: tuple[int, int] | None) -> tuple[int, int]:
     return window.row(span[0]), window.row(span[1])
 
 
-# ------------------------------------------------------------------ asking
-
 PASSAGE = (
     "The Analytical Engine was designed by Charles Babbage. Ada Lovelace wrote the first program "
     "for it in 1843."
@@ -267,17 +260,10 @@ class AnswerMethods(Askable):
         With `empty=True`, "no answer" is one of the candidates. By default it is one if the model
         was fine-tuned on unanswerable questions, with the threshold that was stored then.
         """
-        request = AnswerRequest.model_construct(
-            question=question,
-            passage=passage,
-            top=positive(top, "top"),
-            longest=positive(longest, "longest"),
-            empty=empty,
-        )
+        asked: Any = {"question": question, "passage": passage, "empty": empty}
+        asked |= {"top": positive(top, "top"), "longest": positive(longest, "longest")}
+        request = AnswerRequest.model_construct(**asked)
         return Answers(self.ask(TASK, request), passage)
-
-
-# ------------------------------------------------------------------ the task
 
 
 class AnsweringTask(Task):
@@ -286,14 +272,13 @@ class AnsweringTask(Task):
     reading, head = READING, "answer"
     hub_tag, opens_as = "question-answering", "QuestionAnswering"
     usage = 'answer("A question?", "A passage.")'
-    defaults = MappingProxyType({"batch_size": 16, "epochs": 2})
+    defaults = {"batch_size": 16, "epochs": 2}
     options = frozenset({"focal"})
     kinds = (QuestionExample,)
     learner, measures = AnsweringTraining, ("f1", "exact")
     fits_static = False
     row_columns, needs_pair = ("question", "context"), True
 
-    # ---- asking
     verb, ability, heads = "answer", "answer questions", ("answer",)
     title, question = "Answer", "The part of a passage that answers a question."
     Request, Answer, Methods = AnswerRequest, list[Answer], AnswerMethods
@@ -309,7 +294,6 @@ class AnsweringTask(Task):
         return replace(example, answers=tuple(Span(one["text"], one["start"]) for one in best))
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
-        """Answers; none where its probability is above the threshold stored in the model."""
         return _predictions(bert, examples, top, stored_threshold(bert))
 
     def tuned(
@@ -357,7 +341,6 @@ class AnsweringTask(Task):
         return answer_overlap(self.label_of(example), value)
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
-        """Exact match and F1 by the rules of SQuAD: v2.0 where a question has no answer."""
         return question_scores(list(_gold(dataset.examples).values()), values)
 
     def display(self, example: Any, prediction: Prediction) -> Display:

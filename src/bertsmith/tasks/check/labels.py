@@ -3,7 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
-from itertools import takewhile
+from os.path import commonprefix
 from typing import Any
 
 from bertsmith.data.tables import Where
@@ -152,9 +152,9 @@ def _without_a_letter(name: str) -> set[str]:
 
 def _is_slip(one: str, other: str) -> bool:
     """Do two words differ by one letter that is missing, wrong or swapped with the next?"""
-    start = _common_prefix(one, other)
+    start = len(commonprefix([one, other]))  # noqa: RUF071 - it compares letters
     before, one, other = one[:start], one[start:], other[start:]
-    end = _common_prefix(one[::-1], other[::-1])
+    end = len(commonprefix([one[::-1], other[::-1]]))  # noqa: RUF071
     after = one[len(one) - end :]
     one, other = one[: len(one) - end], other[: len(other) - end]
     inside = before[-1:].isalpha() or after[:1].isalpha()  # the a of "class a" is no slip
@@ -162,8 +162,3 @@ def _is_slip(one: str, other: str) -> bool:
         return False
     swapped = len(one) == 2 and one == other[::-1]
     return swapped or max(len(one), len(other)) == 1
-
-
-def _common_prefix(one: str, other: str) -> int:
-    pairs = zip(one, other, strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -3,8 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Any
 
 from bertsmith.data.columns import Finder, is_list, plain
@@ -51,7 +50,6 @@ class OwnChoices(Choose):
         return list(example.options)
 
     def cell(self, answer: Any, example: Any, labels: Sequence[str]) -> int:
-        """The number of the choice, from 0."""
         if answer not in example.options:
             raise BertsmithError(f"not among the choices: {str(answer)[:100]!r}")
         return int(example.options.index(answer))
@@ -67,22 +65,19 @@ class ChoiceReading(Reading):
     """Prompts with several choices."""
 
     name, order, about = "choice", 60, "one of several choices"
-    roles = MappingProxyType(
-        {
-            "prompt": (
-                *("sent1", "ctx", "question_stem", "premise", "context", "passage", "article"),
-                *("question", "prompt"),
-            ),
-            "options": ("choices", "endings", "options", "answers"),
-            "answer": ("answer_key", "answerkey", "label", "answer", "gold", "correct"),
-        }
-    )
+    roles = {
+        "prompt": (
+            *("sent1", "ctx", "question_stem", "premise", "context", "passage", "article"),
+            *("question", "prompt"),
+        ),
+        "options": ("choices", "endings", "options", "answers"),
+        "answer": ("answer_key", "answerkey", "label", "answer", "gold", "correct"),
+    }
     headings = frozenset(f"{word}{number}" for word in NUMBERED for number in range(10))
     windows = False
     labelling = OwnChoices()
 
     def suits(self, finder: Finder) -> TaskGuess | None:
-        """Tables with choices in one column or several."""
         table, names = finder.table, finder.by_plain
         listed = {"prompt", "options"} <= names.keys() and is_list(table, names["options"])
         named = finder.given.keys() & {"prompt", "options"} or names.keys() & {"choices", "endings"}
@@ -92,14 +87,52 @@ class ChoiceReading(Reading):
 
     def read(self, rows: Rows, labelled: bool) -> list[ChoiceExample | None]:
         """Rows with a prompt, the choices (in one column or several) and which of them is right."""
-        examples = choice_rows(rows)
-        return examples if labelled else [one and replace(one, label=None) for one in examples]
+        table, finder = rows.table, rows.finder
+        nested = nested_choices(table)
+        columns = [] if "options" in finder.given else finder.numbered(NUMBERED)
+        if columns:
+            finder.note("options", f"{columns[0]} to {columns[-1]}", *columns)
+        prompt = finder.note("prompt", nested) if nested else finder.needed("prompt")
+        question = _question(finder, prompt)
+        column = "" if columns or nested else finder.needed("options")
+        answer = finder.known("answer")
+        start_column = finder.by_plain.get("sent2") if plain(prompt) == "sent1" else None  # SWAG's
+        if start_column:
+            finder.used.add(start_column)
+        examples: list[ChoiceExample | None] = []
+        for row, where in rows:
+            cell = row.cells.get(prompt)
+            keys: Sequence[str] = ()
+            if is_absent(cell):
+                examples.append(None)
+                continue
+            if nested:
+                if not isinstance(cell, dict):
+                    raise BertsmithError(f"{where}: {prompt!r} has no stem and choices")
+                options, keys = _listed(cell.get("choices"), where, "choices")
+                cell = cell.get("stem")
+            elif columns:
+                options = [text_cell(row.cells.get(name), where, name) for name in columns]
+            else:
+                options, keys = _listed(row.cells.get(column), where, column)
+            if start_column:
+                start = text_cell(row.cells.get(start_column), where, start_column)
+                options = [f"{start} {option}".strip() for option in options]
+            if len(options) < 2:
+                raise BertsmithError(f"{where}: {len(options)} choices; at least two are needed")
+            text = text_cell(cell, where, prompt)
+            if question:
+                asked = text_cell(row.cells.get(question), where, question)
+                text = f"{text} {ASKED.get(asked.strip().lower(), asked)}".strip()
+            label = _label(row, answer, options, keys or KEYS, where)
+            own = label if labelled else None
+            examples.append(ChoiceExample(text, tuple(options), own, where))
+        return examples
 
     def units(self, example: Any) -> list[tuple[str, ...]]:
         return [(example.prompt, option) for option in example.options]
 
     def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
-        """Correct choices that are mostly in one position, and repeated choices."""
         from bertsmith.tasks.check.findings import Finding, finding
 
         for name, dataset in splits.items():
@@ -125,51 +158,6 @@ def nested_choices(table: Table) -> str | None:
     first = table.rows[0].cells if table.rows else {}
     nested = (n for n, v in first.items() if isinstance(v, dict) and {"stem", "choices"} <= set(v))
     return next(nested, None)
-
-
-def choice_rows(rows: Rows) -> list[ChoiceExample | None]:
-    """An example for each row; None for a row without a prompt."""
-    table, finder = rows.table, rows.finder
-    nested = nested_choices(table)
-    columns = [] if "options" in finder.given else finder.numbered(NUMBERED)
-    if columns:
-        finder.note("options", f"{columns[0]} to {columns[-1]}", *columns)
-    prompt = finder.note("prompt", nested) if nested else finder.needed("prompt")
-    question = _question(finder, prompt)
-    column = "" if columns or nested else finder.needed("options")
-    answer = finder.known("answer")
-    start_column = finder.by_plain.get("sent2") if plain(prompt) == "sent1" else None  # SWAG's
-    if start_column:
-        finder.used.add(start_column)
-    examples: list[ChoiceExample | None] = []
-    for row, where in rows:
-        prompt_cell = row.cells.get(prompt)
-        keys: Sequence[str] = ()
-        if is_absent(prompt_cell):
-            examples.append(None)
-            continue
-        if nested:
-            if not isinstance(prompt_cell, dict):
-                raise BertsmithError(f"{where}: {prompt!r} has no stem and choices")
-            options, keys = _listed(prompt_cell.get("choices"), where, "choices")
-            prompt_cell = prompt_cell.get("stem")
-        elif columns:
-            options = [text_cell(row.cells.get(name), where, name) for name in columns]
-        else:
-            options, keys = _listed(row.cells.get(column), where, column)
-        if start_column:
-            start = text_cell(row.cells.get(start_column), where, start_column)
-            options = [f"{start} {option}".strip() for option in options]
-        if len(options) < 2:
-            raise BertsmithError(f"{where}: {len(options)} choices; at least two are needed")
-        prompt_text = text_cell(prompt_cell, where, prompt)
-        if question:
-            question_text = text_cell(row.cells.get(question), where, question)
-            question_text = ASKED.get(question_text.strip().lower(), question_text)
-            prompt_text = f"{prompt_text} {question_text}".strip()
-        label = _label(row, answer, options, keys or KEYS, where)
-        examples.append(ChoiceExample(prompt_text, tuple(options), label, where))
-    return examples
 
 
 def _question(finder: Finder, prompt: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import torch
@@ -15,6 +14,7 @@ from bertsmith.infer.loaded import EncoderTask, LoadedModel
 from bertsmith.infer.run import Steps
 from bertsmith.infer.texts import listed_strings
 from bertsmith.infer.windows import Window
+from bertsmith.metrics.labels import mean_scores
 from bertsmith.tasks.choice.reading import READING, ChoiceExample
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.task import (
@@ -26,7 +26,6 @@ from bertsmith.tasks.task import (
     Task,
     Values,
     exclusive_prediction,
-    weighted_mean,
 )
 from bertsmith.tasks.training import GridTraining, Sample, Targets, TrainingItem, class_loss
 from bertsmith.tasks.use import Askable, Call, RequestBody, TaskResult, form
@@ -128,8 +127,7 @@ class ChooseMethods(Askable):
     def choose(self, prompt: str, choices: Sequence[str]) -> Choice:
         """Return the choice that fits the prompt best, with the probability of each."""
         texts = listed_strings(choices, "choices")
-        best: Choice = self.ask(TASK, ChooseRequest.model_construct(prompt=prompt, choices=texts))
-        return best
+        return self.ask(TASK, ChooseRequest.model_construct(prompt=prompt, choices=texts))
 
 
 class ChoiceTask(Task):
@@ -138,25 +136,22 @@ class ChoiceTask(Task):
     reading, head = READING, "choose"
     hub_tag, opens_as = "multiple-choice", "MultipleChoice"
     usage = 'choose("A prompt", ["one", "another"])'
-    defaults = MappingProxyType({"batch_size": 8})
+    defaults = {"batch_size": 8}
     options = frozenset({"focal", "smoothing"})
     kinds = (ChoiceExample,)
     exclusive = True
     learner, measures = ChoiceTraining, ("accuracy",)
 
-    # ---- asking
     verb, ability, heads = "choose", "choose", ("choose",)
     title, question = "Choose", "Which choice goes best with a prompt?"
     Request, Answer, Methods = ChooseRequest, Choice, ChooseMethods
 
     def call(self, bert: LoadedModel, request: ChooseRequest) -> Call:
-        """A long prompt is read in windows, each with the choice."""
         prompt, choices = request.prompt, request.choices
         prompts = [prompt] * len(choices)
         return Call(choose, (prompt, choices), prompts, choices, windowed=[prompt])
 
     def row(self, text: str, pair: str | None) -> dict[str, str]:
-        """Choices are in files only."""
         raise BertsmithError("a model that chooses needs a file of prompts and choices")
 
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
@@ -172,8 +167,7 @@ class ChoiceTask(Task):
         return predictions
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
-        correct = [one.label == value for one, value in zip(dataset.examples, values, strict=True)]
-        return lambda weights: {"accuracy": weighted_mean(correct, weights)}
+        return mean_scores(accuracy=self.correct(dataset, values) or [])
 
     def display(self, example: Any, prediction: Prediction) -> Display:
         passages = [DisplayText(example.prompt, title=True)]

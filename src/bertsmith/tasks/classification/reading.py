@@ -51,7 +51,6 @@ class ClassificationReading(TextReading):
         return TaskGuess(0.3, f"it has {what} and labels")
 
     def read(self, rows: Rows, labelled: bool) -> list[Labelled | None]:
-        """Texts or pairs, each with one label, or none where the file has no column of them."""
         column = rows.finder.named("label")
         texts = text_columns(rows.finder)
         column = column or label_column(rows.finder)

@@ -87,7 +87,6 @@ class ClassificationTask(LabelTask):
         return ("accuracy", "macro_f1", "mcc", *binary)
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
-        """Accuracy, macro F1, MCC; F1 of the positive of two labels."""
         labels = dataset.labels if bert is None else bert.checkpoint.labels
         return label_scores([one.label for one in dataset.examples], values, positive(labels))
 

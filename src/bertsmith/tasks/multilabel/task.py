@@ -1,7 +1,6 @@
 """Multilabel: any number of labels for a text, or for a pair of texts."""
 
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -39,8 +38,7 @@ class MultilabelTraining(LabelTraining):
             raise BertsmithError(f"{dataset.path}: contains no labels")
         gold = dataset.gold()
         seen = (name for example in gold for name in example.label_names)
-        weights = label_weights(options.class_weights, self.labels, seen, len(gold))
-        self.weights, self.otherwise = weights
+        self.weights = label_weights(options.class_weights, self.labels, seen, len(gold))
 
     def target(self, example: Any) -> tuple[int, ...]:
         return tuple(self.index[name] for name in example.labels)
@@ -50,11 +48,11 @@ class MultilabelTraining(LabelTraining):
         applies = torch.zeros(len(items), len(self.labels))
         for row, item in enumerate(items):
             applies[row, list(item.target)] = 1.0
-        each = torch.where(applies > 0.5, torch.tensor(self.weights), torch.tensor(self.otherwise))
+        weights, otherwise = torch.tensor(self.weights).unbind(1)
+        each = torch.where(applies > 0.5, weights, otherwise)
         return {"applies": applies, "each": each, "weights": item_weights(items)}
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
-        """The mean over labels, each by its weight."""
         focal, smoothing = self.options.focal, self.options.smoothing
         loss = binary_loss(outputs, targets["applies"], focal=focal, smoothing=smoothing)
         return ((loss * targets["each"]).mean(-1) * targets["weights"]).sum()
@@ -75,7 +73,7 @@ class MultilabelTask(LabelTask):
 
     reading = READING
     usage = 'classify("A text.").labels'
-    defaults = MappingProxyType({"epochs": 4})
+    defaults = {"epochs": 4}
     options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
     carriers = (MultiLabelled,)
     learner, label_at = MultilabelTraining, "labels"
@@ -88,7 +86,6 @@ class MultilabelTask(LabelTask):
         return super().fits(checkpoint) and problem == "multi_label_classification"
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
-        """The labels whose probability is above the threshold."""
         predictions = []
         for result in classify(bert, *texts_of(examples)):
             labels = result.labels or []

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 from bertsmith.data.columns import Finder, is_list
@@ -38,12 +37,11 @@ class Scored(TextExample):
 class ScoreReading(TextReading):
     """A number for a text or a pair."""
 
-    roles: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({**TEXTS, "score": SCORE})
+    roles: ClassVar[Mapping[str, tuple[str, ...]]] = {**TEXTS, "score": SCORE}
     target = "score"
     labelling = Choose("score", numeric=True)
 
     def read(self, rows: Rows, labelled: bool) -> list[Any | None]:
-        """Texts or pairs, each with a number."""
         column = rows.finder.named("score") or rows.finder.named("label")
         texts = text_columns(rows.finder)
         column = column or rows.finder.known("score")
@@ -54,7 +52,6 @@ class ScoreReading(TextReading):
         return labelled_texts(rows, texts, score, Scored)
 
     def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
-        """Constant scores, and scores outside the range of train."""
         from bertsmith.tasks.check.findings import Finding, finding
 
         train: list[float] = []
@@ -94,7 +91,6 @@ class RegressionReading(ScoreReading):
     name, order, about = "regression", 30, "a number for a text or a pair"
 
     def suits(self, finder: Finder) -> TaskGuess | None:
-        """Tables with a column of scores, or with labels that are fractions."""
         given, names = finder.given, finder.by_plain
         if "score" in given:
             return TaskGuess(0.6, "a column of scores was named")

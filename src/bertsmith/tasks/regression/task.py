@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from statistics import fmean, pstdev
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -80,7 +79,7 @@ class RegressionTask(LabelTask):
 
     reading = READING
     usage = 'classify("A text.").score'
-    defaults = MappingProxyType({"epochs": 4})
+    defaults = {"epochs": 4}
     carriers = (Scored,)
     learner, label_at, measures = RegressionTraining, "score", ("pearson", "spearman")
     numeric = True

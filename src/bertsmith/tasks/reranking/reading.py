@@ -1,7 +1,6 @@
 """Rows of a query with passages: positives and negatives, or one passage with its grade."""
 
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from bertsmith.data.columns import Finder
@@ -44,15 +43,13 @@ class RerankingReading(Reading):
 
     name, order, about = "reranking", 25, "how relevant passages are to a query"
     labelling = Graded("grade", numeric=True)
-    roles = MappingProxyType(
-        {
-            "query": ("query", "question", "search_query", "anchor"),
-            "passage": ("passage", "document", "doc", "passage_text", "text", "context"),
-            "grade": ("grade", "relevance", "rel", "relevance_grade", "label", "score"),
-            "positive": ("positive", "positives", "pos", "positive_passages"),
-            "negative": ("negative", "negatives", "neg", "negative_passages", "hard_negatives"),
-        }
-    )
+    roles = {
+        "query": ("query", "question", "search_query", "anchor"),
+        "passage": ("passage", "document", "doc", "passage_text", "text", "context"),
+        "grade": ("grade", "relevance", "rel", "relevance_grade", "label", "score"),
+        "positive": ("positive", "positives", "pos", "positive_passages"),
+        "negative": ("negative", "negatives", "neg", "negative_passages", "hard_negatives"),
+    }
 
     def suits(self, finder: Finder) -> TaskGuess | None:
         """Queries with passages, by name: other texts that belong together make vectors."""
@@ -120,7 +117,6 @@ class RerankingReading(Reading):
         return [(example.query, passage) for passage in example.passages]
 
     def kept_apart(self, examples: Any) -> tuple[str, list[list[str]]]:
-        """Queries are not shared; passages may be."""
         return "query", [[" ".join(one.query.casefold().split())] for one in examples]
 
 

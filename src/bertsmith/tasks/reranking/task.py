@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import numpy as np
@@ -17,10 +16,11 @@ from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import EncoderTask, LoadedModel, positive
 from bertsmith.infer.run import Steps
 from bertsmith.infer.texts import listed_strings
+from bertsmith.metrics.labels import mean_scores
 from bertsmith.metrics.ranking import ndcg, reciprocal_rank
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reranking.reading import READING, Passages
-from bertsmith.tasks.task import Display, DisplayText, Mark, Prediction, Scorer, Task, weighted_mean
+from bertsmith.tasks.task import Display, DisplayText, Mark, Prediction, Scorer, Task
 from bertsmith.tasks.training import GridTraining, Sample, Targets, TaskOptions, TrainingItem
 from bertsmith.tasks.use import Askable, Call, PairScores, RequestBody, TaskResult, form
 
@@ -174,8 +174,7 @@ class RankMethods(Askable):
         texts = listed_strings(passages, "passages")
         most = None if top is None else positive(top, "top")
         request = RankRequest.model_construct(query=query, passages=texts, top=most)
-        ranking: list[RankedPassage] = self.ask(TASK, request) if texts else []
-        return ranking
+        return self.ask(TASK, request) if texts else []
 
 
 class RerankingTask(Task):
@@ -184,7 +183,7 @@ class RerankingTask(Task):
     reading, head = READING, "classify"
     hub_tag, opens_as = "text-ranking", ""
     usage = 'rerank("A query", ["A passage.", "Another."])'
-    defaults = MappingProxyType({"batch_size": 8, "epochs": 2})
+    defaults = {"batch_size": 8, "epochs": 2}
     stored = ("ranks_passages", "sentence_transformers")
     learner, losses = RerankingTraining, LOSSES
     label_at, measures = "grades", ("ndcg_at_10", "mean_reciprocal_rank")
@@ -192,7 +191,6 @@ class RerankingTask(Task):
     confident = False
     row_columns, needs_pair = ("query", "passage"), True
 
-    # ---- asking
     verb, ability, heads = "rank", "rank passages", ("classify",)
     title, question = "Rerank", "Which passages are most relevant to a query?"
     Request, Answer, Methods = RankRequest, list[RankedPassage], RankMethods
@@ -214,7 +212,6 @@ class RerankingTask(Task):
         return replace(example, grades=tuple(prediction.value))
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
-        """The score of every passage; of a single one, a number."""
         flat = [(one.query, passage) for one in examples for passage in one.passages]
         logits = pair_logits(bert, *map(list, zip(*flat, strict=True)))
         scores, predictions = iter(torch.tensor(logits).sigmoid().tolist()), []
@@ -228,13 +225,10 @@ class RerankingTask(Task):
         return ndcg(*ranking(example, value), 10)
 
     def score(self, dataset: Dataset[Any], values: Any, bert: LoadedModel | None) -> Scorer:
-        pairs = list(zip(dataset.examples, values, strict=True))
-        gains = np.array([self.correctness(*pair) for pair in pairs])
-        firsts = np.array([reciprocal_rank(*ranking(*pair)) for pair in pairs])
-        return lambda weights: {
-            "ndcg_at_10": weighted_mean(gains, weights),
-            "mean_reciprocal_rank": weighted_mean(firsts, weights),
-        }
+        rankings = list(map(ranking, dataset.examples, values))
+        gains = [ndcg(*one, 10) for one in rankings]
+        firsts = [reciprocal_rank(*one) for one in rankings]
+        return mean_scores(ndcg_at_10=gains, mean_reciprocal_rank=firsts)
 
     def notes(self, bert: LoadedModel, dataset: Dataset[Any]) -> list[str]:
         usual = sorted(len(one.passages) for one in dataset.examples)[len(dataset) // 2]

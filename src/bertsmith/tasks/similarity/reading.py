@@ -1,7 +1,6 @@
 """Rows of texts that belong together, or of pairs with a score of their similarity."""
 
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from bertsmith.data.columns import Finder
@@ -25,7 +24,6 @@ class Related(TaskExample):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts that a model reads: the anchor, all positives, all negatives."""
         return (self.anchor, *self.positives, *self.negatives)
 
     @property
@@ -38,16 +36,14 @@ class SimilarityReading(ScoreReading):
     """Texts that belong together, or how near two texts are."""
 
     name, order, about = "similarity", 70, "texts that belong together, or how near two texts are"
-    roles = MappingProxyType(
-        {
-            **TEXTS,
-            "score": SCORE,
-            "anchor": ("anchor", "query", "question", "sentence", "sent0", "text"),
-            "positive": ("positive", "pos", "positives", "sent1", "answer"),
-            "negative": ("negative", "neg", "negatives", "hard_neg", "hard_negative"),
-            "scores": ("scores", "teacher_scores"),
-        }
-    )
+    roles = {
+        **TEXTS,
+        "score": SCORE,
+        "anchor": ("anchor", "query", "question", "sentence", "sent0", "text"),
+        "positive": ("positive", "pos", "positives", "sent1", "answer"),
+        "negative": ("negative", "neg", "negatives", "hard_neg", "hard_negative"),
+        "scores": ("scores", "teacher_scores"),
+    }
 
     def suits(self, finder: Finder) -> TaskGuess | None:
         chosen = finder.given.keys() & {"anchor", "positive"}
@@ -78,7 +74,6 @@ class SimilarityReading(ScoreReading):
         return examples
 
     def input_columns(self, rows: Rows) -> TextColumns:
-        """Anchors and positives are pairs."""
         finder = rows.finder
         if {"anchor", "positive"} <= {*finder.given, *finder.by_plain}:
             finder.given = {**finder.given, "text": finder.needed("anchor")}

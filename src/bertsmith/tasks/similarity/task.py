@@ -4,7 +4,6 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import accumulate, product
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from bertsmith.batch import Batch
 from bertsmith.checkpoint import Checkpoint, Sentence
 from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.infer.loaded import LoadedModel
+from bertsmith.metrics.labels import mean_scores
 from bertsmith.metrics.numbers import number_scores
 from bertsmith.model import Model
 from bertsmith.model.pooling import POOLS
@@ -24,7 +24,7 @@ from bertsmith.tasks.embedding import Embed, embed
 from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.regression.reading import Scored
 from bertsmith.tasks.similarity.reading import READING, Related
-from bertsmith.tasks.task import Prediction, Scorer, Task, Values, weighted_mean
+from bertsmith.tasks.task import Prediction, Scorer, Task, Values
 from bertsmith.tasks.training import (
     Sample,
     Targets,
@@ -72,7 +72,6 @@ class VectorTraining(Training):
         return samples
 
     def target(self, example: Any) -> Any:
-        """What is learned about an example's texts."""
         raise NotImplementedError
 
     def outputs(self, model: Model, batch: Batch) -> Tensor:
@@ -221,7 +220,6 @@ class MarginTraining(VectorTraining):
             )
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
-        """Rows that have a negative and scores."""
         usable = [one for one in examples if one.scores and one.negatives]
         note = "rows without a negative or a teacher's scores, left out"
         bert.ledger.note(note, len(examples) - len(usable))
@@ -279,7 +277,7 @@ class SimilarityTask(Embed, Task):
     reading, head = READING, None
     hub_tag, opens_as = "sentence-similarity", ""
     usage = 'embed(["A text.", "Another."])'
-    defaults = MappingProxyType({"batch_size": 64, "epochs": 1})
+    defaults = {"batch_size": 64, "epochs": 1}
     options = frozenset({"temperature", "matryoshka"})
     losses = ("contrastive", "margin")
     stored = ("matryoshka_dimensions",)
@@ -329,7 +327,6 @@ class SimilarityTask(Embed, Task):
         return 1.0 if isinstance(example, Related) else example.score
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
-        """Correlations of cosines and scores; or how high each text ranks its partner."""
         if not isinstance(dataset.examples[0], Related):
             correlations = number_scores([one.score for one in dataset.examples], values)
             error = "mean_squared_error"  # a cosine has another unit than the file's scores
@@ -337,10 +334,7 @@ class SimilarityTask(Embed, Task):
         if bert is None:
             raise BertsmithError("retrieval ranks need the model, not only its predictions")
         ranks = partner_ranks(bert, dataset.examples)
-        return lambda weights: {
-            "accuracy_at_1": weighted_mean(ranks == 1, weights),
-            "mean_reciprocal_rank": weighted_mean(1 / ranks, weights),
-        }
+        return mean_scores(accuracy_at_1=ranks == 1, mean_reciprocal_rank=1 / ranks)
 
 
 def partner_ranks(bert: LoadedModel, examples: Sequence[Related]) -> Any:

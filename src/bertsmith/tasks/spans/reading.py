@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any
 
 from bertsmith.data.columns import Finder
@@ -39,13 +38,11 @@ class SpansReading(TextReading):
     name, order, about = "spans", 35, "labelled spans that may overlap"
     pairs = False
     labelling = MarkSpans(overlap=True)
-    roles = MappingProxyType(
-        {
-            "text": TEXT,
-            "tokens": ("tokens", "words", "sentence"),
-            "spans": ("spans", "entities", "ents", "entity_mentions", "label", "labels"),
-        }
-    )
+    roles = {
+        "text": TEXT,
+        "tokens": ("tokens", "words", "sentence"),
+        "spans": ("spans", "entities", "ents", "entity_mentions", "label", "labels"),
+    }
 
     def suits(self, finder: Finder) -> TaskGuess | None:
         """Tables with spans that tags cannot express; others are for tagging, which is faster."""
@@ -61,7 +58,6 @@ class SpansReading(TextReading):
         return None
 
     def read(self, rows: Rows, labelled: bool) -> list[Spanned | None]:
-        """Texts with spans of characters, or words with spans of words."""
         finder, examples = rows.finder, list[Spanned | None]()
         column = spans_column(finder)
         words = None if column else _word_spans(finder)

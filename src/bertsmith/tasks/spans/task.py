@@ -10,7 +10,6 @@ last word (Su et al. 2022, efficient GlobalPointer). Scores above 0 are predicte
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple, overload
 
 import torch
@@ -184,13 +183,10 @@ class SpansTraining(Training):
             for row, width, kind in marks:
                 mask[row][kind] |= 1 << width
             bits += mask
-        return {
-            "firsts": torch.tensor(firsts),
-            "lasts": torch.tensor(lasts),
-            "owners": torch.tensor(owners),
-            "spans": torch.tensor(bits),
-            "weights": item_weights(items),
-        }
+        columns: dict[str, Any] = {"firsts": firsts, "lasts": lasts, "owners": owners}
+        columns["spans"] = bits
+        targets = {name: torch.tensor(rows) for name, rows in columns.items()}
+        return {**targets, "weights": item_weights(items)}
 
     def padded(self, targets: Targets, sequences: int, tokens: int) -> Targets:
         """As many words as tokens; those that are added belong to the last filler."""
@@ -201,7 +197,6 @@ class SpansTraining(Training):
         return padded
 
     def scores(self, outputs: Tensor, targets: Targets) -> Tensor:
-        """The scores of all spans of a batch (M, width, types)."""
         firsts, lasts, owners = (targets[name] for name in ("firsts", "lasts", "owners"))
         return span_scores(outputs, firsts, lasts, owners, len(self.labels), self.width)
 
@@ -286,8 +281,6 @@ def best_window(windows: Sequence[range], tokens: range, length: int) -> range:
     return max(complete, key=space)
 
 
-# ------------------------------------------------------------------ asking
-
 EXAMPLE = "She studied at the University of London and left the city of Paris."
 
 
@@ -309,20 +302,16 @@ class SpansMethods(Askable):
         return self.ask_each(TASK, texts, Entities)
 
 
-# ------------------------------------------------------------------ the task
-
-
 class SpansTask(EntityTask):
     """Labelled parts of a text that may overlap."""
 
     reading = READING
     usage = 'find_spans("Ada lived in the city of London.")'
-    defaults = MappingProxyType({"batch_size": 16, "epochs": 5})
+    defaults = {"batch_size": 16, "epochs": 5}
     stored = ("span_types", "span_width")
     kinds, carriers = (Spanned, TextExample), (Spanned,)
     learner, label_at, measures = SpansTraining, "spans", ("f1", "precision", "recall")
 
-    # ---- asking
     verb, ability = "find-spans", "find spans"
     title, question = "Spans", "Labelled spans, which may lie in one another."
     Request, Answer, Methods = SpansRequest, list[list[Entity]], SpansMethods
@@ -330,8 +319,6 @@ class SpansTask(EntityTask):
     def call(self, bert: LoadedModel, request: SpansRequest) -> Call:
         texts = listed(request.inputs)
         return Call(find_spans, (texts,), texts)
-
-    # ---- learning and predicting
 
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
         return Spanned(example.text, tuple(sorted(prediction.value)), example.where)

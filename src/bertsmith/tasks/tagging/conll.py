@@ -12,7 +12,7 @@ from bertsmith.data.tables import FileLayout, Row, Table, Where, portions
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.numbers import parse_whole, shown
-from bertsmith.tasks.tagging.examples import Tagged, joined
+from bertsmith.tasks.tagging.examples import Offsets, Tagged, Words, joined
 
 DOCUMENT = "-DOCSTART-"
 COMMENT = re.compile(r"#\s?(id|sent_id|text|newdoc|newpar|global)\b|#.*\s=\s")
@@ -116,12 +116,7 @@ def _table(layout: FileLayout, stream: Stream, rows: list[Row], words: str, tags
 
 
 def _tagged_row(
-    path: Path,
-    text: str,
-    offsets: tuple[tuple[int, int], ...],
-    words: tuple[str, ...],
-    tags: tuple[str, ...],
-    lines: Sequence[Line],
+    path: Path, text: str, offsets: Offsets, words: Words, tags: Words, lines: Sequence[Line]
 ) -> Row:
     numbers = tuple(line.number for line in lines)
     example = Tagged(text, words, offsets, tags, Where(str(path), numbers[0]), numbers)
@@ -212,18 +207,15 @@ def _language(words: Sequence[str]) -> str:
     return prefix[0] if prefix and same else ""
 
 
-# ------------------------------------------------------------------ CoNLL-U
-
-
 class Treebank(NamedTuple):
     """A parsed sentence: its text, the characters of its words, and the head of each word."""
 
     text: str
-    words: tuple[str, ...]
-    offsets: tuple[tuple[int, int], ...]
-    tags: tuple[str, ...]  # universal parts of speech
+    words: Words
+    offsets: Offsets
+    tags: Words  # universal parts of speech
     heads: tuple[int, ...]  # the place of the word that it depends on, from 0; -1 for the root
-    relations: tuple[str, ...]  # without their subtype: nsubj, not nsubj:pass
+    relations: Words  # without their subtype: nsubj, not nsubj:pass
 
 
 def read_treebank(path: str | Path, ledger: Ledger | None = None) -> Iterator[Treebank]:
@@ -258,9 +250,7 @@ def _conllu_lines(path: Path) -> Callable[[int, str], Line | None]:
     return read
 
 
-def _placed(
-    path: Path, lines: list[Line], ledger: Ledger
-) -> tuple[list[Line], str, tuple[tuple[int, int], ...]]:
+def _placed(path: Path, lines: list[Line], ledger: Ledger) -> tuple[list[Line], str, Offsets]:
     words: list[Line] = []
     spaces: list[bool] = []
     inside: list[bool] = []  # for the words of a multiword token: does a space follow?

@@ -14,14 +14,16 @@ from bertsmith.tasks.reading import OneText
 
 SPAN_FORMATS = ("spacy", "prodigy", "doccano")
 CharacterSpan = tuple[int, int, str]  # start, end and label
+Words = tuple[str, ...]
+Offsets = tuple[tuple[int, int], ...]  # the characters of each word
 
 
 @dataclass(frozen=True, slots=True)
 class Tagged(OneText):
     """A sentence whose words have tags; word i is text[slice(*offsets[i])]."""
 
-    words: tuple[str, ...]
-    offsets: tuple[tuple[int, int], ...]
+    words: Words
+    offsets: Offsets
     tags: tuple[str, ...] | None
     where: Where
     lines: tuple[int, ...] | None = None  # of each word, in files with a line a word
@@ -35,7 +37,6 @@ class Tagged(OneText):
         return self.tags or ()
 
     def at(self, word: int) -> Where:
-        """Return the place of a word in the file."""
         if self.lines is None:
             return self.where
         return Where(self.where.file, self.lines[word])
@@ -60,9 +61,7 @@ class Annotated(OneText):
         return ("O", *(f"{mark}-{label}" for _, _, label in self.spans for mark in "BI"))
 
 
-def joined(
-    words: tuple[str, ...], spaces: tuple[bool, ...] | None = None
-) -> tuple[str, tuple[tuple[int, int], ...]]:
+def joined(words: Words, spaces: tuple[bool, ...] | None = None) -> tuple[str, Offsets]:
     """Words joined to a text, with a space after each (or where `spaces` is true), and offsets."""
     text, offsets = "", []
     for word, space in zip(words, spaces or (True,) * len(words), strict=True):
@@ -132,11 +131,7 @@ def _span(value: Any, where: Where, column: str) -> CharacterSpan:
 
 
 def spans_record(
-    kind: str,
-    text: str,
-    words: Sequence[str],
-    entities: Sequence[Mapping[str, Any]],
-    others: Mapping[str, Any],
+    kind: str, text: str, words: Sequence[str], entities: Sequence[Any], others: Mapping[str, Any]
 ) -> Any:
     """A text, its words and entities as an annotation tool reads them back; `others` go along."""
     listed = [[one["start"], one["end"], one["label"]] for one in entities]

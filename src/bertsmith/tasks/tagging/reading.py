@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from bertsmith.data.columns import Finder, is_list
@@ -30,23 +29,20 @@ class TaggingReading(TextReading):
     """A tag for every word."""
 
     name, order, about = "tagging", 40, "a tag for every word"
-    roles = MappingProxyType(
-        {
-            "text": TEXT,
-            "tokens": ("tokens", "words", "token", "word", "form", "sentence"),
-            "tags": (
-                *("ner_tags", "tags", "ner", "labels", "label", "pos_tags", "upos", "pos", "xpos"),
-                *("chunk_tags", "tag", "bio_tags"),
-            ),
-            "spans": ("spans", "entities", "ents", "label", "labels"),
-        }
-    )
+    roles = {
+        "text": TEXT,
+        "tokens": ("tokens", "words", "token", "word", "form", "sentence"),
+        "tags": (
+            *("ner_tags", "tags", "ner", "labels", "label", "pos_tags", "upos", "pos", "xpos"),
+            *("chunk_tags", "tag", "bio_tags"),
+        ),
+        "spans": ("spans", "entities", "ents", "label", "labels"),
+    }
     layouts, pairs = (ConllU(), Conll()), False
     labelling = MarkSpans()
-    records = MappingProxyType({kind: partial(predicted_spans, kind) for kind in SPAN_FORMATS})
+    records = {kind: partial(predicted_spans, kind) for kind in SPAN_FORMATS}
 
     def suits(self, finder: Finder) -> TaskGuess | None:
-        """Tables of texts with spans, or of words and tags."""
         if spans_column(finder):
             return TaskGuess(1.0, "it has texts with spans")
         if not finder.given.keys() & {"tokens", "tags"}:
@@ -82,7 +78,6 @@ class TaggingReading(TextReading):
         return super().inputs(rows)
 
     def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
-        """Tags that are numbers, of several schemes, or that violate their scheme."""
         from bertsmith.metrics.schemes import chunks, faults, split
         from bertsmith.tasks.check.findings import Finding, finding
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from types import MappingProxyType
 from typing import Annotated as Described
 from typing import Any, overload
 
@@ -80,10 +79,9 @@ def tag_given(
 ) -> Steps[list[list[Entity]]]:
     """The label of every word by its characters; without tokens O (or the first), with score 0."""
 
-    def places(number: int, encoding: Encoding) -> Iterator[Place]:
+    def places(number: int, encoding: Encoding) -> list[Place]:
         firsts = first_tokens(texts[number], encoding, given[number])
-        for token, (start, end) in zip(firsts, given[number], strict=True):
-            yield token, start, end
+        return [(token, *place) for token, place in zip(firsts, given[number], strict=True)]
 
     return (yield from _labelled(bert, texts, places))
 
@@ -186,9 +184,6 @@ def in_words(examples: Iterable[Any], encoded: Sequence[Encoding], ledger: Ledge
     return tagged
 
 
-# ------------------------------------------------------------------ learning
-
-
 class TaggingTraining(Training):
     """A word's first token learns its tag, in the window in which it has most context."""
 
@@ -243,7 +238,6 @@ class TaggingTraining(Training):
         return padded
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
-        """Cross entropy of every word, times the weight of its tag."""
         focal, smoothing = self.options.focal, self.options.smoothing
         logits = outputs[targets["rows"]]
         loss = class_loss(logits, targets["labels"], focal=focal, smoothing=smoothing)
@@ -252,13 +246,10 @@ class TaggingTraining(Training):
     def soft_loss(
         self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
     ) -> Tensor:
-        """Cross entropy of every word with the teacher's probabilities."""
         rows = targets["rows"]
         of_words = {**targets, "teacher": targets["teacher"][rows]}
         return distil_loss(outputs[rows], of_words, temperature)
 
-
-# ------------------------------------------------------------------ asking
 
 EXAMPLE = "Ada Lovelace was born in London and worked with Charles Babbage."
 
@@ -280,9 +271,6 @@ class TagMethods(Askable):
     def tag(self, texts: Any, *, words: bool = False) -> Any:
         """Find the entities in a text or in each of several texts; with `words`, tag every word."""
         return self.ask_each(TASK, texts, Entities, words=words)
-
-
-# ------------------------------------------------------------------ the task
 
 
 class EntityTask(Task):
@@ -325,14 +313,13 @@ class TaggingTask(EntityTask):
     reading = READING
     usage = 'tag("Ada lived in London.")'
     pipeline = 'aggregation_strategy="first"'  # a word has the label of its first token
-    defaults = MappingProxyType({"batch_size": 16})
+    defaults = {"batch_size": 16}
     options = frozenset({"class_weights", "focal", "smoothing"})
     kinds = (Tagged, Annotated, TextExample)
     carriers = (Tagged, Annotated)
     learner = TaggingTraining
     names_labels, least_steps = True, 200
 
-    # ---- asking
     verb = ability = "tag"
     title, question = "Entities", "Entities, or the label of every word."
     labelled = True
@@ -347,7 +334,6 @@ class TaggingTask(EntityTask):
         return replace(example, **{name: tuple(prediction.value)})
 
     def labelled_by(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Any]:
-        """Of plain texts, the words that the model finds in them."""
         if isinstance(examples[0], self.carriers):
             return super().labelled_by(bert, examples)
         examples_of_words = []
@@ -361,7 +347,6 @@ class TaggingTask(EntityTask):
         return "bio" if any(name[:2] in ("B-", "I-") for name in labels) else None
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
-        """Tags of the words that the file gives; of plain texts, of the words found in them."""
         texts = [example.text for example in examples]
         if isinstance(examples[0], Tagged):
             rows = tag_given(bert, texts, [example.offsets for example in examples])
@@ -412,7 +397,6 @@ class TaggingTask(EntityTask):
         return sum(same) / max(1, len(same))
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
-        """Entity F1, precision and recall for entity tags; accuracy of tags."""
         if isinstance(dataset.examples[0], Annotated):
             return super().score(dataset, values, bert)
         # A file may have no entities: then the model's labels show whether they are entity tags.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial
+from itertools import chain, count
 from typing import Annotated, Any, Literal, TypedDict, Unpack, overload
 
 import torch
@@ -57,11 +57,13 @@ def choose_label(
     way = way_of(bert, way or ("entailment" if several else None))
     if several and way != "entailment":
         raise BertsmithError(f"labels compete by {way}: several at once need entailment")
-    entailment = partial(_by_entailment, several=several)
-    steps: dict[str, Callable[..., Steps[Tensor]]]
-    steps = {"entailment": entailment, "vectors": _by_vectors, "masks": _by_masks}
-    scores = yield from steps[way](bert, texts, list(described.values()), template)
-    names = list(described)
+    names, sentences = list(described), [template.format(label=x) for x in described.values()]
+    if way == "masks":
+        scores = yield from _by_masks(bert, texts, list(described.values()), template)
+    elif way == "vectors":
+        scores = yield from _by_vectors(bert, texts, sentences)
+    else:
+        scores = yield from _by_entailment(bert, texts, sentences, several)
     return [
         Classification(names[best], row[best], dict(zip(names, row, strict=True)))
         for row, best in ((row.tolist(), int(row.argmax())) for row in scores)
@@ -108,19 +110,14 @@ def _entailing(bert: LoadedModel) -> int | None:
 
 
 def _by_entailment(
-    bert: LoadedModel,
-    texts: Sequence[str],
-    described: Sequence[str],
-    template: str,
-    several: bool = False,
+    bert: LoadedModel, texts: Sequence[str], sentences: Sequence[str], several: bool
 ) -> Steps[Tensor]:
     """The labels' sentences compete by how much the text entails them (Yin et al. 2019).
 
     With `several`, each competes with its own contradiction, as in the pipeline of transformers.
     """
-    sentences = [template.format(label=words) for words in described]
     firsts = [text for text in texts for _ in sentences]
-    rows = yield from vote.steps(bert, firsts, sentences * len(texts), raw)
+    rows = yield from vote.steps(bert, firsts, [*sentences] * len(texts), raw)
     outputs, place = torch.tensor(rows), _entailing(bert)
     if several:
         names = [name.lower() for name in bert.checkpoint.labels]
@@ -130,11 +127,8 @@ def _by_entailment(
     return outputs[:, place].view(len(texts), len(sentences)).softmax(-1)
 
 
-def _by_vectors(
-    bert: LoadedModel, texts: Sequence[str], described: Sequence[str], template: str
-) -> Steps[Tensor]:
+def _by_vectors(bert: LoadedModel, texts: Sequence[str], sentences: Sequence[str]) -> Steps[Tensor]:
     """The labels' sentences compete by the cosine of their vectors with the text's."""
-    sentences = [template.format(label=words) for words in described]
     vectors = yield from embed.steps(bert, [*texts, *sentences], None, True)
     tensor = torch.from_numpy(vectors)
     return (tensor[: len(texts)] @ tensor[len(texts) :].T * SHARPNESS).softmax(-1)
@@ -146,7 +140,8 @@ def _by_masks(
     """How likely each label's words are at its place in the template, which follows the text.
 
     Their log-likelihood without a text is subtracted (Holtzman et al. 2021), or common words would
-    win. It is the mean over a label's tokens, each predicted independently.
+    win. It is the mean over a label's tokens, each predicted independently, in every window of the
+    text.
     """
     before, after = template.split("{label}")
     spelled = bert.token_ids([" " + words for words in described])
@@ -157,12 +152,16 @@ def _by_masks(
     mask = bert.tokenizer.mask_id
     if mask is None:
         raise BertsmithError("this tokenizer has no mask token")
-    windows = [
-        one
-        for length in lengths
-        for number, ids in enumerate(encoded)
-        for one in prompted(bert, number, ids, prefix, [mask] * length, suffix)
-    ]
+    windows = []
+    for length in lengths:
+        prompt = [*prefix, *[mask] * length, *suffix]
+        windower = bert.windower(limit=bert.max_length - len(prompt))
+        for window in chain.from_iterable(map(windower.single, count(), encoded)):
+            part = encoded[window.number][window.tokens.start : window.tokens.stop]
+            ids, segments = bert.tokenizer.build([*part, *prompt])
+            first = window.first + len(part) + len(prefix)
+            rows = tuple(range(first, first + length))
+            windows.append(replace(window, ids=ids, segments=segments, masks=rows))
 
     def compute(
         model: Model, hidden: Hidden, batch: Batch, group: Sequence[Window]
@@ -187,29 +186,6 @@ def _by_masks(
         weights[window.number, places] += size
     scores = scores / weights
     return (scores[:-1] - scores[-1]).softmax(-1)
-
-
-def prompted(
-    bert: LoadedModel,
-    number: int,
-    ids: Sequence[int],
-    before: Sequence[int],
-    masks: Sequence[int],
-    after: Sequence[int],
-) -> list[Window]:
-    """The windows of a text, each followed by a sentence in which tokens are predicted."""
-    prompt = [*before, *masks, *after]
-    windows = []
-    for window in bert.windower(limit=bert.max_length - len(prompt)).single(number, ids):
-        part_ids = ids[window.tokens.start : window.tokens.stop]
-        window_ids, segments = bert.tokenizer.build([*part_ids, *prompt])
-        first = window.first + len(part_ids) + len(before)
-        rows = tuple(range(first, first + len(masks)))
-        windows.append(replace(window, ids=window_ids, segments=segments, masks=rows))
-    return windows
-
-
-# ------------------------------------------------------------------ asking
 
 
 class LabelRequest(RequestBody):
@@ -263,9 +239,6 @@ class LabelMethods(Askable):
         names = dict(labels) if isinstance(labels, Mapping) else list(labels)
         options: dict[str, Any] = {"way": way, "template": template, "several": several}
         return self.ask_each(TASK, texts, labels=names, **options)
-
-
-# ------------------------------------------------------------------ the task
 
 
 class ZeroShotTask(Task):
