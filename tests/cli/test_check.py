@@ -45,7 +45,7 @@ def test_errors_are_status_1(run: Run, tmp_path: Path) -> None:
     ("name", "content", "words", "fault"),
     [
         ("a.csv", "", [], "a.csv is empty"),
-        ("a.conll", "Ada B-PER\nran\n", [], "line 2: 1 columns where the lines before have 2"),
+        ("a.conll", "Ada B-PER\nran\n", [], "line 2: 1 column where the lines before have 2"),
         ("a.csv", GOOD, ["--column", "label=lable"], "did you mean 'label'?"),
         ("a.csv", GOOD, ["--model", "no/such/model/here"], "no such directory"),
         ("a.csv", GOOD, ["--dev", "nothing.csv"], "nothing.csv: no such file"),

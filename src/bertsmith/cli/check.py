@@ -99,7 +99,7 @@ def _read(
             if name != "test" or columns == reading["columns"]:
                 raise
             splits[name] = read_data(source, task, **chosen | {"columns": columns})
-        task = splits[name].task
+        task, reading["separator"] = splits[name].task, splits[name].separator
     return splits
 
 

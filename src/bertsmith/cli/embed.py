@@ -9,6 +9,7 @@ import typer
 
 from bertsmith.cli import shared, tasks
 from bertsmith.cli.declare import option, options_of
+from bertsmith.numbers import counted
 from bertsmith.settings.folders import FolderSettings
 
 SHOWN = 10  # texts that are compared on the screen
@@ -79,8 +80,7 @@ def embed(
     if out is not None:
         width = width or bert.vector_width
         row = {"out": str(out), "texts": count, "width": width}
-        vectors = "1 vector" if count == 1 else f"{count:,} vectors"
-        line = f"{vectors} of width {width} in {out}"
+        line = f"{counted(count, 'vector')} of width {width} in {out}"
         shared.output(as_json, [row], lambda: typer.echo(line))
     elif not as_json:
         _show(first, count)

@@ -11,6 +11,7 @@ from bertsmith.cli import shared
 from bertsmith.cli.declare import option, options_of
 from bertsmith.cli.search import BEST_GRADE, INDEX, MOVED
 from bertsmith.cli.terminal import progress
+from bertsmith.numbers import counted
 from bertsmith.settings.search import MiningSettings
 
 
@@ -53,6 +54,6 @@ def mine(
     negatives = sum(len(row["negative"]) for row in rows)
     without = sum(not row["negative"] for row in rows)
     summary = {"out": str(out), "rows": len(rows), "negatives": negatives, "without": without}
-    line = f"{len(rows):,} rows with {negatives:,} negatives in {out}"
+    line = f"{counted(len(rows), 'row')} with {counted(negatives, 'negative')} in {out}"
     line += f"; rows without a negative: {without:,}" if without else ""
     shared.output(as_json, [summary], lambda: typer.echo(line))

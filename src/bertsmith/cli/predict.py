@@ -8,6 +8,7 @@ from bertsmith.cli import shared, tasks
 from bertsmith.cli.declare import argument, flag, option, options_of
 from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError
+from bertsmith.numbers import counted
 from bertsmith.settings.folders import FolderSettings
 
 
@@ -89,7 +90,7 @@ def predict(
     if out is not None and as_json:
         shared.print_json([{"out": str(out), "rows": written}])
     elif out is not None:
-        shared.note(f"{written:,} {'row' if written == 1 else 'rows'} written to {out}")
+        shared.note(f"{counted(written, 'row')} written to {out}")
     if data.columns and is_file:
         shared.note(tasks.columns_line(data.columns))
     shared.close(bert)

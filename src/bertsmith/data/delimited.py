@@ -15,7 +15,7 @@ from bertsmith.data.tables import Row, Table, check_names, table_portions
 from bertsmith.errors import BertsmithError
 from bertsmith.files import LONGEST_LINE
 from bertsmith.ledger import Ledger
-from bertsmith.numbers import parse_number
+from bertsmith.numbers import counted, parse_number
 
 DELIMITERS = ",;\t|"
 # Cells that mean "no value", of those that pandas and Excel write.
@@ -92,8 +92,8 @@ def _rows(
             what = "the header" if table.header else "the first line"
             advice = "; is a separator in a cell without quotes?" if len(cells) > width else ""
             raise BertsmithError(
-                f"{table.path}, line {number}: {len(cells)} columns where {what} has "
-                f"{width}{advice}"
+                f"{table.path}, line {number}: {counted(len(cells), 'column')} where {what} "
+                f"has {width}{advice}"
             )
 
 

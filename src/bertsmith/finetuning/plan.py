@@ -366,7 +366,7 @@ def across_folds(plan: TrainingPlan, folds: int) -> FinetuningResult:
         f"itself was trained on all {len(dataset):,} rows for {epochs} epochs",
     ]
     if alone := numbers.count(-1):
-        notes.append(f"{alone:,} rows are in no fold: their labels have no others to learn from")
+        notes.append(f"rows in no fold, since no other has their label: {alone:,}")
     about = dataset.task, plan.settings.metric, kept, [kept]
     return FinetuningResult(*about, folds=runs, notes=notes, extras=extras)
 

@@ -17,7 +17,7 @@ from bertsmith.ledger import Ledger
 from bertsmith.metrics.intervals import resample
 from bertsmith.metrics.paired import Comparison, resample_pair
 from bertsmith.metrics.ranking import ndcg, ordered, recall, reciprocal_rank
-from bertsmith.numbers import whole_number
+from bertsmith.numbers import counted, whole_number
 from bertsmith.search.encodings import encoding_of
 from bertsmith.search.index import Index
 from bertsmith.tasks.task import weighted_mean
@@ -96,8 +96,8 @@ def read_judgements(path: Path, best: int | None = None) -> Judgements:
             continue
         if len(cells) not in (3, 4):
             raise BertsmithError(
-                f"{path}, line {number}: {len(cells)} columns; judgements have three (query,"
-                " document, grade) or TREC's four (query, 0, document, grade)"
+                f"{path}, line {number}: {counted(len(cells), 'column')}; judgements have three"
+                " (query, document, grade) or TREC's four (query, 0, document, grade)"
             )
         grade = whole_number(cells[-1], f"{path}, line {number}: the grade", -1000, 1000)
         judgements.setdefault(cells[0], {})[cells[-2]] = grade

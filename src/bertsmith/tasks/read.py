@@ -62,8 +62,9 @@ class Data:
         options: Options,
         label_names: Sequence[str] | None = None,
         ledger: Ledger | None = None,
+        separator: str | None = None,
     ) -> None:
-        self.source, self.task, self.options = source, task, options
+        self.source, self.task, self.options, self.separator = source, task, options, separator
         self.label_names, self.ledger = label_names, ledger or Ledger()
         self.path = Path(source) if isinstance(source, str | Path) else Path("list")
         self.names: tuple[str, ...] = ()
@@ -144,7 +145,7 @@ class Data:
         finder = self._finder(table, columns, reading)
         if decisions:
             finder.note("decision", decisions)
-        rows = Rows(table, finder, self.ledger, self.label_names)
+        rows = Rows(table, finder, self.ledger, self.label_names, separator=self.separator)
         examples = reading.examples(rows)
         labels = {name for one in examples for name in one.label_names} if reading.classes else ()
         if self.label_names and labels and not {*labels} & {*self.label_names}:
@@ -160,6 +161,7 @@ class Data:
             self.ledger,
             unused=finder.unused,
             alternatives=alternatives(finder) if reading.target else (),
+            separator=rows.separator,
         )
 
     def _reading(self) -> Reading:
@@ -277,6 +279,7 @@ def open_data(
     skip_ragged: bool = False,
     usual: Mapping[str, str] | None = None,
     ledger: Ledger | None = None,
+    separator: str | None = None,
 ) -> Data:
     """Open a source of texts or examples.
 
@@ -286,6 +289,7 @@ def open_data(
     roles (`text`, `pair`, `label`, `score`, `tokens`, `tags`, ...) if their names do not; otherwise
     columns with the names in `usual` are used if the source has them. `header=False` means that the
     first row does not contain names. `label_names` are the names of labels that are numbers from 0.
+    `separator` is what stands between several labels of a cell; it is detected by default.
     """
     reading, roles = None if task in (None, TEXTS) else reading_named(str(task)), known_roles()
     chosen_columns = {role: name for role, name in (columns or {}).items() if name}
@@ -305,7 +309,7 @@ def open_data(
         chosen=None if task is None else reading.layouts if reading else (),
         headings=known_headings(),
     )
-    return Data(source, task, options, label_names, ledger)
+    return Data(source, task, options, label_names, ledger, separator)
 
 
 def read_data(source: Any, task: str | None = None, **options: Any) -> Dataset[Any]:

@@ -32,6 +32,7 @@ FITTED += ("abstain_below", "conformal")
 
 Values = Sequence[Any]  # one for each example, as `Prediction.value` is
 Rows = list[dict[str, Any]]
+Votes = Sequence[tuple[int, float, Any]]  # the number of an example, a weight, logits
 
 
 @dataclass(frozen=True)
@@ -277,6 +278,14 @@ class Task(Use):
             return None
         pairs = zip(dataset.examples, values, strict=True)
         return [self.label_of(example) == value for example, value in pairs]
+
+    def votes(
+        self, bert: LoadedModel, examples: Sequence[Any], predictions: Sequence[Prediction]
+    ) -> Votes:
+        """Return the logits whose softmax a prediction is, or the weighted mean of several is."""
+        rows = (prediction.output["scores"] for prediction in predictions)
+        chances = ([*row.values()] if isinstance(row, Mapping) else row for row in rows)
+        return [(n, 1.0, np.log(np.clip(row, 1e-30, 1.0))) for n, row in enumerate(chances)]
 
     # ------------------------------------------------------------------ showing
 

@@ -12,10 +12,10 @@ from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.labels import Score, label_scores, per_label
 from bertsmith.numbers import shown
 from bertsmith.tasks.classification.reading import READING, Labelled
-from bertsmith.tasks.classifying import classify, positive
+from bertsmith.tasks.classifying import classify, positive, raw, window_votes
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
-from bertsmith.tasks.task import Prediction, Scorer, Values, exclusive_prediction
+from bertsmith.tasks.task import Prediction, Scorer, Values, Votes, exclusive_prediction
 from bertsmith.tasks.training import Targets, TaskOptions, class_loss, class_weights, distil_loss
 
 
@@ -75,6 +75,9 @@ class ClassificationTask(LabelTask):
             )
             for result in classify(bert, *texts_of(examples))
         ]
+
+    def votes(self, bert: LoadedModel, examples: Sequence[Any], predictions: Any) -> Votes:
+        return window_votes(bert, *texts_of(examples), raw)
 
     def explained_outputs(self, bert: LoadedModel, value: Any) -> list[int]:
         return [bert.checkpoint.labels.index(value)]

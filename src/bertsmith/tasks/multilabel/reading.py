@@ -1,5 +1,6 @@
 """Rows of texts with any number of labels: lists, separators, or a column for each label."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,9 +47,14 @@ class MultilabelReading(TextReading):
     labelling = Choose("labels", several=True)
 
     def suits(self, finder: Finder) -> TaskGuess | None:
-        what, column = texts_and_label(finder) or ("", None)
-        if column is None:
+        contents = texts_and_label(finder)
+        if contents is None:
             return None
+        what, column = contents
+        if column is None:
+            flags = _flags(finder.table, finder.used)
+            why = f"it has {what}, and {len(flags)} columns of 0 and 1"
+            return TaskGuess(0.45, why) if len(flags) > 1 else None
         if is_list(finder.table, column):
             return TaskGuess(0.45, f"it has {what} and lists of labels")
         mark, cells = _separator(finder.table, column)
@@ -64,10 +70,11 @@ class MultilabelReading(TextReading):
         column = finder.named("label")
         texts = text_columns(finder)
         column = column or finder.known("label")
-        flags = [] if column else _flags(table, {texts.text, texts.pair})
+        flags = [] if column else _flags(table, finder.used)
         if flags:
             finder.note("label", f"{len(flags)} columns of 0 and 1: {', '.join(flags)}", *flags)
-        separator = _separator(table, column)[0] if column else ""
+        separator = rows.separator or (_separator(table, column)[0] if column else "")
+        rows.separator = separator
         if column and separator:
             finder.note("label", f"{column}, split at {separator}", column)
         classes = class_names(rows, column)
@@ -84,8 +91,8 @@ class MultilabelReading(TextReading):
         return labelled_texts(rows, texts, labels, MultiLabelled)
 
 
-def _flags(table: Table, texts: set[str | None]) -> list[str]:
-    flags = {name: None for name in table.names if name not in texts}
+def _flags(table: Table, used: Collection[str]) -> list[str]:
+    flags = {name: None for name in table.names if name not in used}
     for row in table.rows:
         for name in list(flags):
             value = row.cells.get(name)

@@ -81,8 +81,7 @@ class SimilarityReading(ScoreReading):
         """Anchors and positives are pairs."""
         finder = rows.finder
         if {"anchor", "positive"} <= {*finder.given, *finder.by_plain}:
-            finder.given = {**finder.given, "text": finder.needed("anchor")}
-            finder.given["pair"] = finder.needed("positive")
+            return TextColumns(finder.needed("anchor"), finder.needed("positive"))
         return text_columns(finder)
 
     def units(self, example: Any) -> list[tuple[str, ...]]:
