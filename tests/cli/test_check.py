@@ -119,6 +119,15 @@ def test_a_page_of_a_learning_curve_beside_json(run: Run, model: Path, tmp_path:
     assert page.exists()
 
 
+def test_wrong_labels_of_which_a_row_has_several(run: Run, model: Path, tmp_path: Path) -> None:
+    rows = "".join(f"text {n},{n % 2},{n % 3 % 2}\n" for n in range(12))
+    shown = run("check", write(tmp_path / "t.csv", "text,odd,third\n" + rows), "--model", model)
+    assert "probably wrong: 0" not in shown.out
+    table = shown.out.partition("likelier")[2]
+    assert "[" not in table
+    assert "none" in table
+
+
 def test_many_labels_are_not_all_shown(run: Run, tmp_path: Path) -> None:
     rows = "".join(f"text {n},label-{n % 30}\n" for n in range(300))
     shown = run("check", write(tmp_path / "train.csv", "text,label\n" + rows))

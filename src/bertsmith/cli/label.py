@@ -95,7 +95,9 @@ def _show_rows(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         held = "held out" if row["split"] == "test" else ""
         confidence = row["confidence"]
-        suggestion = "" if confidence is None else f"{row['suggested']} {confidence:.0%}"
+        suggestion = (
+            "" if confidence is None else f"{tasks.shown(row['suggested'])} {confidence:.0%}"
+        )
         texts = [v for name, v in row.items() if name not in ABOUT and isinstance(v, str)]
         cells.append((row["line"], held, suggestion, " · ".join(texts)))
     tasks.show_table(("line", "", "suggestion", "text"), cells, left=True)

@@ -29,6 +29,7 @@ from bertsmith.finetuning.tuning import Scores, TrainingCallback, Tuning, progre
 from bertsmith.finetuning.work import PartialFolder
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.ledger import Ledger
+from bertsmith.numbers import counted
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import Evaluation, evaluate, keep_settings, labelled, scored, tuned
 from bertsmith.tasks.registry import task_named
@@ -351,7 +352,7 @@ def across_folds(plan: TrainingPlan, folds: int) -> FinetuningResult:
         runs.append(replace(best.light(), scores={"dev": fold.scores, "test": None}))
     epochs = max(1, round(median(run.history.best for run in runs)))
     settings = plan.settings.changed(epochs=epochs, keep="last", patience=0)
-    plan.say(f"all rows, {epochs} epochs")
+    plan.say(f"all rows, {counted(epochs, 'epoch')}")
     splits = Splits(dataset, None, plan.splits.test)
     kept = train_to_end(replace(uncalibrated, splits=splits, settings=settings)).kept
     pooled = scored(kept.bert, replace(dataset, examples=examples), predictions)
@@ -363,7 +364,7 @@ def across_folds(plan: TrainingPlan, folds: int) -> FinetuningResult:
         *plan.splits.notes,
         *plan.notes,
         f"dev scores are those of {len(runs)} folds, each by a model of the other rows; the model "
-        f"itself was trained on all {len(dataset):,} rows for {epochs} epochs",
+        f"itself was trained on all {len(dataset):,} rows for {counted(epochs, 'epoch')}",
     ]
     if alone := numbers.count(-1):
         notes.append(f"rows in no fold, since no other has their label: {alone:,}")

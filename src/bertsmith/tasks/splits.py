@@ -50,7 +50,9 @@ def read_splits(
     file: some are left out, or get another label.
     """
     if not 0 <= hold_out <= 0.9:
-        raise BertsmithError(f"hold_out must be a fraction from 0 to 0.9, not {hold_out:g}")
+        raise BertsmithError(
+            f"{setting_name('hold_out')} must be a fraction from 0 to 0.9, not {hold_out:g}"
+        )
     sources = split_sources(train, dev, test)
 
     def read(name: str, task: str | None, options: Mapping[str, Any]) -> Dataset[Any]:

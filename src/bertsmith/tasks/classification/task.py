@@ -110,7 +110,8 @@ class ClassificationTask(LabelTask):
         unknown = set(dataset.labels) - set(labels)
         if unknown:
             count = sum(example.label in unknown for example in dataset.examples)
-            notes.append(f"{count} examples have labels the model does not know: {listed(unknown)}")
+            names = listed(unknown)
+            notes.append(f"examples with labels the model does not know ({names}): {count}")
         return notes
 
     def per_class(self, dataset: Dataset[Any], values: Values) -> dict[str, Score]:
