@@ -164,6 +164,7 @@ FLAGS = {"toxic": 1, "insult": 0, "threat": 0}
     [
         ({"text": "a", **FLAGS}, "multilabel"),
         ({"comment_text": "a", **dict.fromkeys(FLAGS, True)}, "multilabel"),
+        ({"text": "a", "toxic": "TRUE", "insult": "FALSE"}, "multilabel"),
         ({"premise": "a", "hypothesis": "b", "about_it": 1, "denies_it": 0}, "multilabel"),
         ({"text": "a", "toxic": 1}, "classification"),
         ({"text": "a", "toxic": 1, "length": 12}, "classification"),
@@ -178,10 +179,10 @@ def test_columns_of_0_and_1(row: dict[str, Any], task: str, tmp_path: Path) -> N
     found = read_data(write(tmp_path / "a.jsonl", row, row))
     assert found.task == task
     if task == "multilabel":
-        names = [name for name, value in row.items() if not isinstance(value, str)]
+        names = [name for name, value in row.items() if value not in ("a", "b")]
         assert f"{len(names)} columns of 0 and 1" in found.guessed
         assert found.columns["label"].endswith(": " + ", ".join(names))
-        applying = tuple(name for name in names if row[name])
+        applying = tuple(name for name in names if row[name] not in (0, "FALSE"))
         assert [one.labels for one in found.examples] == [applying] * 2
 
 

@@ -6,7 +6,7 @@ else of a task: no other room knows its name. Adding a task is one folder with o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
@@ -21,6 +21,7 @@ from bertsmith.metrics.calibration import calibration_error
 from bertsmith.metrics.conformal import limit_for
 from bertsmith.metrics.labels import Score, Weights
 from bertsmith.metrics.labels import Scorer as Scorer  # part of the contract
+from bertsmith.numbers import shown
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.training import TaskOptions, Training
@@ -245,10 +246,19 @@ class Task(Use):
 
     def demand_labels(self, bert: LoadedModel, dataset: Dataset[Any]) -> None:
         """Raise an error if the model knows none of the labels: every prediction would be wrong."""
+        known = bert.checkpoint.labels
+        if self.names_labels and dataset.labels and not {*known} & {*dataset.labels}:
+            raise BertsmithError(
+                f"the model knows none of the labels in {dataset.path}: it predicts "
+                f"{_listed(known)}; the file has {_listed(dataset.labels)}"
+            )
 
     def notes(self, bert: LoadedModel, dataset: Dataset[Any]) -> list[str]:
         """Return notes on how to read the scores."""
-        return []
+        unknown = {*dataset.labels} - {*bert.checkpoint.labels} if self.names_labels else set()
+        count = sum(not unknown.isdisjoint(one.label_names) for one in dataset.examples)
+        what = f"examples with labels the model does not know ({_listed(unknown)})"
+        return [f"{what}: {count}"] if count else []
 
     def correctness(self, example: Any, value: Any) -> float:
         """Return how correct a prediction is, 0 to 1; for numbers, minus the absolute error."""
@@ -298,6 +308,11 @@ class Task(Use):
     def spoken(self, value: Any) -> str:
         """Return a label or prediction as text."""
         return f"{value:.4g}" if self.numeric else str(value)
+
+
+def _listed(names: Iterable[str]) -> str:
+    """The first of some names, for a message."""
+    return ", ".join(shown(name).strip("'\"") for name in sorted(names)[:5])
 
 
 def exclusive_prediction(

@@ -18,7 +18,7 @@ from bertsmith.tasks.labelling import Choose
 from bertsmith.tasks.reading import Rows, TaskGuess, TextExample
 
 SEPARATORS = "|;,"
-BINARY = {"0", "1", "0.0", "1.0", "True", "False"}
+BINARY = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class MultilabelReading(TextReading):
 
         def labels(row: Row, where: Where) -> tuple[str, ...] | None:
             if flags:
-                return tuple(n for n in flags if str(row.cells.get(n)) in ("1", "1.0", "True"))
+                return tuple(name for name in flags if BINARY[str(row.cells[name]).lower()])
             if column is None or is_absent(value := row.cells.get(column)):
                 return None
             cells = _several(value, where, column, separator)
@@ -96,7 +96,10 @@ def _flags(table: Table, used: Collection[str]) -> list[str]:
     for row in table.rows:
         for name in list(flags):
             value = row.cells.get(name)
-            if not isinstance(value, bool | int | float | str) or str(value)[:6] not in BINARY:
+            if (
+                not isinstance(value, bool | int | float | str)
+                or str(value)[:6].lower() not in BINARY
+            ):
                 del flags[name]
     return list(flags)
 
