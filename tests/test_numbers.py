@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertsmith.errors import BertsmithError
-from bertsmith.numbers import parse_number, parse_whole, real_number, whole_number
+from bertsmith.numbers import counted, parse_number, parse_whole, real_number, whole_number
 
 ANYTHING = (
     st.none()
@@ -63,3 +63,8 @@ def test_errors_say_what_is_expected() -> None:
         whole_number("many", "epochs", low=1)
     with pytest.raises(BertsmithError, match=r"rate is 2\.0, not a number from 0 to 1"):
         real_number(2.0, "rate", 0, 1)
+
+
+def test_counts_with_their_nouns() -> None:
+    counts = [counted(number, "row") for number in (0, 1, 2, 2000)]
+    assert counts == ["0 rows", "1 row", "2 rows", "2,000 rows"]

@@ -62,6 +62,11 @@ def shown(value: object) -> str:
     return text if len(text) <= LONGEST + 2 else f"{text[:LONGEST]}…"
 
 
+def counted(number: int, noun: str) -> str:
+    """A count with its noun: 1 row, 2,000 rows."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def _range(low: float, high: float) -> str:
     if low <= -MANY and high >= MANY:
         return ""

@@ -45,7 +45,7 @@ def test_errors_are_status_1(run: Run, tmp_path: Path) -> None:
     ("name", "content", "words", "fault"),
     [
         ("a.csv", "", [], "a.csv is empty"),
-        ("a.conll", "Ada B-PER\nran\n", [], "line 2: 1 columns where the lines before have 2"),
+        ("a.conll", "Ada B-PER\nran\n", [], "line 2: 1 column where the lines before have 2"),
         ("a.csv", GOOD, ["--column", "label=lable"], "did you mean 'label'?"),
         ("a.csv", GOOD, ["--model", "no/such/model/here"], "no such directory"),
         ("a.csv", GOOD, ["--dev", "nothing.csv"], "nothing.csv: no such file"),
@@ -117,6 +117,15 @@ def test_a_page_of_a_learning_curve_beside_json(run: Run, model: Path, tmp_path:
     [content] = run("learning-curve", model, path, "--report", page, "--json").rows
     assert content["points"]
     assert page.exists()
+
+
+def test_wrong_labels_of_which_a_row_has_several(run: Run, model: Path, tmp_path: Path) -> None:
+    rows = "".join(f"text {n},{n % 2},{n % 3 % 2}\n" for n in range(12))
+    shown = run("check", write(tmp_path / "t.csv", "text,odd,third\n" + rows), "--model", model)
+    assert "probably wrong: 0" not in shown.out
+    table = shown.out.partition("likelier")[2]
+    assert "[" not in table
+    assert "none" in table
 
 
 def test_many_labels_are_not_all_shown(run: Run, tmp_path: Path) -> None:

@@ -52,5 +52,5 @@ def test_mistakes(run: Run, model: Path, file: Path, tmp_path: Path) -> None:
     with pytest.raises(BertsmithError, match="no such file"):
         run("heads", model, tmp_path / "none.txt")
     file.write_text("not a tree", "utf-8")
-    with pytest.raises(BertsmithError, match="line 1: 1 columns"):
+    with pytest.raises(BertsmithError, match="line 1: 1 column "):
         run("heads", model, file.rename(tmp_path / "bad.conllu"))

@@ -1,5 +1,6 @@
 """`bertsmith mcp` as an assistant starts it."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,8 +18,9 @@ mcp = pytest.importorskip("mcp")
 
 
 def test_command_over_stdio(search_index: Path) -> None:
+    places = {"PYTHONPATH": os.pathsep.join(sys.path)}  # the tree under test, wherever it is
     command = mcp.StdioServerParameters(
-        command=sys.executable, args=["-m", "bertsmith", "mcp", str(search_index)]
+        command=sys.executable, args=["-m", "bertsmith", "mcp", str(search_index)], env=places
     )
 
     async def steps(client: Any) -> Any:

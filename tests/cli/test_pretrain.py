@@ -52,9 +52,10 @@ def test_a_run_from_the_command_line(corpus: Path, tmp_path: Path, run: Run) -> 
     assert "steps                            3" in resumed.out
     from_it = run(
         "pretrain", "tiny-bert-no-nsp", "--data", corpus, "--from", tmp_path / "run" / "model",
-        "--out", tmp_path / "more", "--set", "train.steps=1", "--view", "none",
+        "--out", tmp_path / "more", "--set", "train.steps=1", "--view", "none", "--seed", 3,
     )  # fmt: skip
     assert from_it.status == 0, from_it.err
+    assert "\nseed = 3\n" in (tmp_path / "more" / "recipe.toml").read_text()
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_folders_of_an_index(run: Run, tmp_path: Path) -> None:
         "files that may hold passwords or keys, left out: 1",
     }
     assert run("index", "--out", out, "--json").rows[0]["unchanged"] == 1
-    assert "all checksums match (1 passages)" in run("index", "--out", out, "--check").out
+    assert "all checksums match (1 passage)" in run("index", "--out", out, "--check").out
     source.rename(tmp_path / "moved")
     with pytest.raises(BertsmithError, match=r"no such file or folder; if it was moved"):
         run("index", "--out", out)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bertsmith.cli import shared
 from bertsmith.cli.shared import clipped, read_texts
 from bertsmith.errors import BertsmithError
 from cli.conftest import Run
@@ -140,3 +141,19 @@ def test_long_texts_are_clipped_for_the_eye(text: str, most: int, shown: str) ->
 def test_a_dash_is_standard_input(run: Run, model: Path) -> None:
     assert texts_of(run, model, "-", text="one\ntwo\n") == ["one", "two"]
     assert texts_of(run, model, "--file", "-", text="one\ntwo\n") == ["one", "two"]
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+def test_int8_without_instructions_for_it_is_noted_once(
+    kind: str, run: Run, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr("bertsmith.cpu.program.exact_weights", lambda: kind)
+    shared._note_slow_int8.cache_clear()
+    words = ("embed", model, "The river.", "--json", "--dtype")
+    assert "int8" not in run(*words, "float32").err
+    first, second = (run(*words, "int8") for _ in range(2))
+    assert ("no fast int8 instructions" in first.err) == (kind == "uint8")
+    assert "int8" not in second.err
+    assert [*first.rows[0]] == ["text", "vector"]
+    shared._note_slow_int8.cache_clear()

@@ -9,7 +9,7 @@ import pytest
 
 from bertsmith.data.folders import find_splits
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.read import read_data
+from bertsmith.tasks.read import open_data, read_data
 from bertsmith.tasks.similarity.reading import Related
 
 
@@ -145,6 +145,45 @@ def test_marks_between_labels(cells: list[str], task: str, tmp_path: Path) -> No
     assert found.task == task
     names = ("x", "y", "z") if "z" in "".join(cells) else ("x", "y")
     assert task != "multilabel" or found.labels == names
+
+
+def test_columns_of_pairs_have_one_role_each(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("anchor,positive\n" + "\n".join(f"a {n},b {n}" for n in range(5)) + "\n")
+    data = open_data(path, "similarity")
+    examples = [one for portion in data.portions(2) for one in portion.examples]
+    assert [one.texts for one in examples] == [(f"a {n}", f"b {n}") for n in range(5)]
+    assert data.columns == {"anchor": "anchor", "positive": "positive"}
+
+
+FLAGS = {"toxic": 1, "insult": 0, "threat": 0}
+
+
+@pytest.mark.parametrize(
+    ("row", "task"),
+    [
+        ({"text": "a", **FLAGS}, "multilabel"),
+        ({"comment_text": "a", **dict.fromkeys(FLAGS, True)}, "multilabel"),
+        ({"text": "a", "toxic": "TRUE", "insult": "FALSE"}, "multilabel"),
+        ({"premise": "a", "hypothesis": "b", "about_it": 1, "denies_it": 0}, "multilabel"),
+        ({"text": "a", "toxic": 1}, "classification"),
+        ({"text": "a", "toxic": 1, "length": 12}, "classification"),
+        ({"text": "a", "label": "x", **FLAGS}, "classification"),
+        ({"sentence1": "a", "sentence2": "b", "label": 1, "seen": 0}, "classification"),
+        ({"sentence1": "a", "sentence2": "b", "score": 0, **FLAGS}, "regression"),
+        ({"question": "a", "context": "b", **FLAGS}, "answering"),
+        ({"prompt": "a", "choice1": "b", "choice2": "c", **FLAGS}, "choice"),
+    ],
+)
+def test_columns_of_0_and_1(row: dict[str, Any], task: str, tmp_path: Path) -> None:
+    found = read_data(write(tmp_path / "a.jsonl", row, row))
+    assert found.task == task
+    if task == "multilabel":
+        names = [name for name, value in row.items() if value not in ("a", "b")]
+        assert f"{len(names)} columns of 0 and 1" in found.guessed
+        assert found.columns["label"].endswith(": " + ", ".join(names))
+        applying = tuple(name for name in names if row[name] not in (0, "FALSE"))
+        assert [one.labels for one in found.examples] == [applying] * 2
 
 
 @pytest.mark.parametrize(

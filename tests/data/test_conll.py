@@ -103,9 +103,9 @@ def test_conllu(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "fault"),
     [
-        ("a.conll", "Ada B-PER\nran\n", "a.conll, line 2: 1 columns where the lines before have 2"),
+        ("a.conll", "Ada B-PER\nran\n", "a.conll, line 2: 1 column where the lines before have 2"),
         ("a.conll", "Ada B-PER\nran O O\n", "line 2: 3 columns where the lines before have 2"),
-        ("a.txt", "Ada B-PER\n\nBob B-PER\nran\n", "a.txt, line 4: 1 columns where the lines"),
+        ("a.txt", "Ada B-PER\n\nBob B-PER\nran\n", "a.txt, line 4: 1 column where the lines"),
         ("a.conll", "Ada\tB-PER\n\tO\n", "line 2: an empty word or tag"),
         ("a.conll", "Ada\nran\n", "line 1: a word and no tag"),
         ("a.conll", "\n \n\n-DOCSTART- O\n", "contains no examples"),

@@ -159,7 +159,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
         ("a.csv", b"", "a.csv is empty"),
         ("a.jsonl", b" \n\n", "a.jsonl is empty"),
         ("a.csv", b"text,label\n", "contains no examples"),
-        ("a.csv", b"text,label\na,b\nc\n", "line 3: 1 columns where the header has 2"),
+        ("a.csv", b"text,label\na,b\nc\n", "line 3: 1 column where the header has 2"),
         ("a.csv", b"text\na\n\xff\n", "line 3: the byte 0xff is not UTF-8"),
         ("a.txt", b"\xff\xfea", "cannot be read .not utf-16"),
         ("a.jsonl", b'{"text": "a"}\n{"text": \n', "line 2: not valid JSON"),

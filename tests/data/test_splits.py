@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -93,6 +94,21 @@ def test_several_labels_keep_an_example_each() -> None:
     for share in (0.1, 0.5):
         train = read_splits(rows, task="multilabel", hold_out=share).train
         assert {f"only{n}" for n in range(5)} <= set(train.labels)
+
+
+def test_all_files_are_split_as_the_training_file(tmp_path: Path) -> None:
+    """A dev file in which no row has two labels, and a name with another mark."""
+    files = {"train": ["x;y", "x", "y, not z", "x;y, not z"] * 4, "dev": ["x|y", "y, not z"]}
+    files["test"] = ["x", "y, not z;x"]
+    for name, cells in files.items():
+        lines = [f'text {name} {n},"{cell}"' for n, cell in enumerate(cells)]
+        (tmp_path / f"{name}.csv").write_text("text,labels\n" + "\n".join(lines) + "\n")
+    found = read_splits(*(tmp_path / f"{name}.csv" for name in files))
+    assert found.train.task == "multilabel"
+    assert found.dev is not None
+    assert found.test is not None
+    assert [one.labels for one in found.dev.examples] == [("x|y",), ("y, not z",)]
+    assert [one.labels for one in found.test.examples] == [("x",), ("y, not z", "x")]
 
 
 def test_a_text_that_all_examples_share() -> None:

@@ -70,7 +70,7 @@ def test_it_is_left_out_where_it_cannot_be(write: Write, monkeypatch: pytest.Mon
     assert "needs scikit-learn" in simple["note"]
     assert verdict(simple, {"dev": {"accuracy": 0.5}}, "accuracy") == ""
     few = {"dev": {"accuracy": 0.0, "count": 1.0}}
-    assert "too few to compare" in verdict({"scores": few}, few, "accuracy")
+    assert "too few dev examples to compare" in verdict({"scores": few}, few, "accuracy")
     assert baseline(Splits(data)) is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,25 @@ import pytest
 import bertsmith as bs
 from bertsmith import BertsmithError, distill, load
 from bertsmith.finetuning import finetune
-from bertsmith.finetuning.calibrate import _best, _candidates, fit_temperature
-from bertsmith.tasks.evaluate import evaluate
+from bertsmith.finetuning.calibrate import (
+    CalibrationOptions,
+    WindowLogits,
+    _best,
+    _candidates,
+    calibrate,
+    fit_temperature,
+)
+from bertsmith.tasks.evaluate import Evaluation, evaluate
 from bertsmith.tasks.read import read_data
 from finetuning.conftest import Write, labelled
 from tasks.models import Maker
 
 FEW = {"epochs": 3, "learning_rate": 3e-3, "batch_size": 8, "device": "cpu"}
+
+
+def single(logits: np.ndarray, classes: list[int]) -> WindowLogits:
+    """Examples of one window each."""
+    return WindowLogits(logits, np.arange(len(logits)), np.ones(len(logits)), np.array(classes))
 
 
 def test_the_temperature_is_that_of_the_data() -> None:
@@ -37,7 +50,7 @@ def test_the_temperature_is_that_of_the_data() -> None:
         return float(-logs[np.arange(800), classes].sum() + prior)
 
     expected = optimize.minimize_scalar(loss, bounds=(0.05, 20), method="bounded").x
-    assert fit_temperature(logits, classes) == pytest.approx(expected, abs=1e-3)
+    assert fit_temperature(single(logits, classes)) == pytest.approx(expected, abs=1e-3)
 
 
 def test_a_calibrated_model_keeps_it(base: Maker, write: Write, tmp_path: Path) -> None:
@@ -105,6 +118,32 @@ def test_a_classifier_gets_a_temperature_without_being_asked(base: Maker, write:
     assert "calibration" not in finetune(model, train, dev=few, **FEW).extras
 
 
+def test_the_temperature_is_that_of_texts_of_several_windows(base: Maker, write: Write) -> None:
+    """No other temperature has a lower loss, by the predictions of the model with it."""
+    rows = labelled(60)
+    for row, other in zip(rows[::2], rows[1::2], strict=True):  # windows of both classes
+        most, least = [row["text"]] * 12, [other["text"]] * 8
+        row["text"], other["text"] = " ".join(most + least), " ".join([*least, *most, *least[:6]])
+    bert = finetune(base().folder, write("t.jsonl", labelled()), calibrate=False, **FEW).kept.bert
+    output, data = bert.model.heads["classify"].output, read_data(write("d.jsonl", rows))
+    assert len(bert.windows([one.text for one in data.examples])) > 2 * len(data)
+
+    def scale(factor: float) -> Evaluation:
+        for parameter in output.parameters():
+            parameter.data *= factor
+        return evaluate(bert, data)
+
+    found = calibrate(bert, scale(20.0), "f1", CalibrationOptions(temperature=True))[1]
+
+    def loss(factor: float) -> float:
+        pairs = zip(scale(1 / factor).predictions, data.examples, strict=True)
+        total = -sum(math.log(one.output["scores"][example.label]) for one, example in pairs)
+        scale(factor)
+        return total + (math.log(found["temperature"] * factor) / 0.5) ** 2 / 2
+
+    assert loss(1.0) < min(loss(1.02), loss(1 / 1.02))
+
+
 def test_thresholds_of_several_labels(base: Maker, write: Write, tmp_path: Path) -> None:
     rows = [
         {"text": f"a {'red' if n % 2 else 'blue'} car {n}", "labels": ["red"] if n % 2 else []}
@@ -126,9 +165,9 @@ def test_thresholds_of_several_labels(base: Maker, write: Write, tmp_path: Path)
 
 def test_a_few_easy_examples_do_not_make_a_model_certain() -> None:
     logs = np.log(np.tile([0.9, 0.1], (20, 1)))
-    assert 0.5 < fit_temperature(logs, [0] * 20) < 1.0
+    assert 0.5 < fit_temperature(single(logs, [0] * 20)) < 1.0
     truth = [0] * 18 + [1] * 2  # what it says: 90%
-    assert fit_temperature(logs, truth) == pytest.approx(1.0, abs=0.01)
+    assert fit_temperature(single(logs, truth)) == pytest.approx(1.0, abs=0.01)
 
 
 def test_thresholds_are_not_rounded() -> None:

@@ -47,6 +47,17 @@ def test_pairs(base: Maker) -> None:
     pairs = [("the river", "Paris"), ("the river", "bees")] * 8
     model = Classifier(base().folder, **FAST).fit(pairs, ["a", "b"] * 8)
     assert model.predict(pairs[:2]).tolist() == ["a", "b"]
+    mixed = model.predict_proba(["the river", pairs[0]])  # the second text of a later pair counts
+    assert np.allclose(mixed[1], model.predict_proba(pairs[:1])[0], atol=1e-5)
+
+
+def test_a_training_that_fails_changes_nothing(base: Maker) -> None:
+    given, labels = ["Paris", "bees", "Prague", "storm"] * 4, ["a", "b"] * 8
+    model = Classifier(base().folder, epochs=1).fit(given, labels)
+    before = model.predict_proba(given)
+    with pytest.raises(BertsmithError, match="at least two labels"):
+        model.fit(given, ["x"] * 16)
+    assert np.array_equal(model.predict_proba(given), before)
 
 
 def test_a_fitted_classifier_can_be_pickled(base: Maker) -> None:
@@ -80,7 +91,7 @@ def test_mistakes(base: Maker) -> None:
     folder = base().folder
     for action, message in (
         (lambda: Classifier("").fit(["a"], ["b"]), "expected a model directory"),
-        (lambda: Classifier(folder).fit(["a", "b"], ["x"]), "2 texts cannot have 1 labels"),
+        (lambda: Classifier(folder).fit(["a", "b"], ["x"]), "2 texts cannot have 1 label"),
         (lambda: Classifier(folder).fit([1, 2], ["x", "y"]), "text 0 is a int"),
         (lambda: Classifier(folder).fit("ab", ["x", "y"]), "not of type str"),
         (lambda: Classifier(folder).fit([], []), "no texts to learn from"),

@@ -106,6 +106,13 @@ def test_several_labels(base: Maker, write: Write, tmp_path: Path) -> None:
     found = load(out, device="cpu").classify(rows[0]["text"])
     near = theirs(out, rows[0]["text"]).sigmoid().tolist()
     assert near == pytest.approx(list(found.scores.values()), abs=1e-4)
+    known = [*rows[0]["labels"]][:1]
+    some = write("some.jsonl", [{"text": "b", "labels": ["new"]}, {"text": "a", "labels": known}])
+    bert = load(out, device="cpu")
+    notes = evaluate(bert, read_data(some)).notes
+    assert "examples with labels the model does not know (new): 1" in notes
+    with pytest.raises(BertsmithError, match="knows none of the labels"):
+        evaluate(bert, read_data(write("none.jsonl", [{"text": "a", "labels": ["new"]}])))
 
 
 def test_numbers_of_any_unit(base: Maker, write: Write, tmp_path: Path) -> None:

@@ -177,6 +177,17 @@ def test_a_file_is_continued_with_its_task_and_more_labels(tmp_path: Path) -> No
         assert one.labels == ["a", "b", "c"]
     refused(session(out, task="spans"), "holds labels of classification, not of spans")
     refused(session(tmp_path / "new.jsonl", labels=["a"]), "name the labels")
+    with session(tmp_path / "new.jsonl", labels=["b", "c"]) as one:
+        assert one.labels == ["b", "c"]  # what was refused is not in the file
+    refused(session(tmp_path / "new.csv"), "must end with .jsonl")
+    assert not (tmp_path / "new.csv").exists()
+
+
+def test_of_equal_texts_the_first_is_asked(tmp_path: Path) -> None:
+    rows = [{"text": text} for text in ("one", "two", "ONE")]
+    with session(tmp_path / "labels.jsonl", rows) as one:
+        places = [(item.example.text, item.example.where.number) for item in one.items.values()]
+    assert places == [("one", 1), ("two", 2)]
 
 
 def test_held_out_texts_are_fixed_and_finetune_never_trains_on_them(tmp_path: Path) -> None:

@@ -266,7 +266,7 @@ def test_files_that_cannot_be_read(index: Index, folder: Path) -> None:
     update = index.update()
     reasons = {Path(one["file"]).name: one["reason"] for one in update.problems}
     assert set(reasons) == {"broken.jsonl", "fruit.jsonl"}
-    assert "line 2: not valid JSON" in reasons["broken.jsonl"]
+    assert reasons["broken.jsonl"].startswith("line 2: not valid JSON")  # the file is named
     assert "its former content is kept" in reasons["fruit.jsonl"]
     assert index.search("yellow fruit", mode="keywords")
     assert not index.search("fine changed", mode="keywords")

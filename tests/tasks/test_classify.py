@@ -89,7 +89,7 @@ def labelling(made: Maker) -> Bert:
 @pytest.mark.parametrize(
     ("texts", "pairs", "fault"),
     [
-        (["a", "b"], ["c"], "2 texts but 1 second texts"),
+        (["a", "b"], ["c"], "2 texts but 1 second text"),
         (["a"], "b", "pairs must be a list of strings, not of type str"),
         (["a"], [b"b"], "pairs must be strings, but number 0 is of type bytes"),
         ("a", 3, "text 0 is a int, not a string"),

@@ -233,7 +233,16 @@ def test_gold_that_the_model_does_not_know_counts(made: Maker, tmp_path: Path) -
     found = evaluate(bert, read_data(path))
     assert found.scores["count"] == 10
     assert found.scores["accuracy"] <= 0.5
-    assert any("5 examples have labels the model does not know" in note for note in found.notes)
+    assert "examples with labels the model does not know (strange): 5" in found.notes
+    tagger = made("bert", "ForTokenClassification", num_labels=2).ours
+    path = tmp_path / "t.conll"
+    path.write_text("Anna LABEL_0\nsleeps ODD\n\nBob LABEL_1\n")
+    assert evaluate(tagger, read_data(path)).notes == [
+        "examples with labels the model does not know (ODD): 1"
+    ]
+    path.write_text("Anna ODD\n")
+    with pytest.raises(BertsmithError, match="knows none of the labels"):
+        evaluate(tagger, read_data(path))
     summary = interval(found, "accuracy", 50)
     assert summary.low <= found.scores["accuracy"] <= summary.high
     equal = compare(found, found, "macro_f1", 20)

@@ -170,7 +170,7 @@ def test_max_length_is_saved(trained: Trained, tmp_path: Path) -> None:
         ([("a", "b")], None, "text 0 is a tuple, not a string"),
         ([b"bytes"], None, "text 0 is a bytes, not a string"),
         ("one text", None, "expected a list of texts"),
-        (["a", "b"], ["c"], "2 texts but 1 second texts"),
+        (["a", "b"], ["c"], "2 texts but 1 second text"),
     ],
 )
 def test_texts_that_are_refused(trained: Trained, texts: list, pairs: list, message: str) -> None:

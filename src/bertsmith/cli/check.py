@@ -99,7 +99,7 @@ def _read(
             if name != "test" or columns == reading["columns"]:
                 raise
             splits[name] = read_data(source, task, **chosen | {"columns": columns})
-        task = splits[name].task
+        task, reading["separator"] = splits[name].task, splits[name].separator
     return splits
 
 
@@ -166,8 +166,8 @@ def _show_wrong(wrong: WrongLabels) -> None:
         (
             suspect.example.where.number,
             shared.clipped(" ".join(suspect.example.texts), 60),
-            shared.clipped(", ".join(suspect.words) or str(row["label"]), 40),
-            "" if suspect.words else shared.clipped(str(row["suggestion"]), 30),
+            shared.clipped(", ".join(suspect.words) or tasks.shown(row["label"]), 40),
+            "" if suspect.words else shared.clipped(tasks.shown(row["suggestion"]), 30),
             f"{suspect.confidence:.2f}",
         )
         for suspect, row in zip(wrong.suspects[:MOST], wrong.rows(), strict=False)

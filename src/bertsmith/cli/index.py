@@ -13,6 +13,7 @@ from bertsmith.cli import shared
 from bertsmith.cli.declare import argument, flag, option, options_of, verb
 from bertsmith.errors import BertsmithError
 from bertsmith.files import import_package
+from bertsmith.numbers import counted
 from bertsmith.settings.search import IndexSettings
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _maintain(out: Path, move: tuple[Path, Path] | None, drop: Path | None, as_j
             return
         index.check()
         about = index.about
-    line = f"index {out}: all checksums match ({about['passages']:,} passages)"
+    line = f"index {out}: all checksums match ({counted(about['passages'], 'passage')})"
     row = {"out": str(out), "intact": True, "total": about}
     shared.output(as_json, [row], lambda: typer.echo(line))
 
@@ -151,7 +152,7 @@ def export(
             key = os.environ.get("QDRANT_API_KEY")
             count = send_to_qdrant(opened, str(qdrant), collection, key)
     target = str(out or f"{qdrant}, collection {collection}")
-    line = f"{count:,} passages with vectors in {target}"
+    line = f"{counted(count, 'passage')} with vectors in {target}"
     shared.output(as_json, [{"out": target, "passages": count}], lambda: typer.echo(line))
 
 
@@ -170,7 +171,8 @@ def _report(out: Path, update: IndexUpdate, notes: list[str], as_json: bool) -> 
         f"{update.unchanged:,} unchanged; passages embedded: {update.embedded:,} "
         f"({update.seconds:.1f} s)"
     )
-    typer.echo(f"index {out}: {about['files']:,} files, {about['passages']:,} passages")
+    sizes = (counted(about[f"{name}s"], name) for name in ("file", "passage"))
+    typer.echo(f"index {out}: {', '.join(sizes)}")
     prompts = [(about["model"] or {}).get(f"{side}_prompt") for side in ("query", "document")]
     if any(prompts):
         typer.echo(f"prompts: queries {prompts[0]!r}, passages {prompts[1]!r}")

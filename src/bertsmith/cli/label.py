@@ -12,6 +12,7 @@ from bertsmith.cli import inspection, shared, tasks
 from bertsmith.cli.declare import argument, flag, option, options_of
 from bertsmith.cli.serve import access, address_of
 from bertsmith.errors import BertsmithError
+from bertsmith.numbers import counted
 from bertsmith.settings.labelling import LabellingSettings
 
 
@@ -77,7 +78,7 @@ def label(
         shared.notes(ledger.lines())
         total = len(session.items)
         about = {"url": address, "texts": total, "pid": os.getpid()}
-        line = f"{total:,} texts on {address} (Ctrl-C ends; labels: {out})"
+        line = f"{counted(total, 'text')} on {address} (Ctrl-C ends; labels: {out})"
         shared.output(as_json, [about], lambda: typer.echo(line))
         sys.stdout.flush()
         session.start()
@@ -94,7 +95,9 @@ def _show_rows(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         held = "held out" if row["split"] == "test" else ""
         confidence = row["confidence"]
-        suggestion = "" if confidence is None else f"{row['suggested']} {confidence:.0%}"
+        suggestion = (
+            "" if confidence is None else f"{tasks.shown(row['suggested'])} {confidence:.0%}"
+        )
         texts = [v for name, v in row.items() if name not in ABOUT and isinstance(v, str)]
         cells.append((row["line"], held, suggestion, " · ".join(texts)))
     tasks.show_table(("line", "", "suggestion", "text"), cells, left=True)

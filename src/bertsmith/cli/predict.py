@@ -13,6 +13,7 @@ import typer
 from bertsmith.cli import shared, tasks
 from bertsmith.cli.declare import argument, flag, option, options_of
 from bertsmith.errors import BertsmithError
+from bertsmith.numbers import counted
 from bertsmith.settings.folders import FolderSettings
 
 
@@ -94,7 +95,7 @@ def predict(
     if out is not None and as_json:
         shared.print_json([{"out": str(out), "rows": written}])
     elif out is not None:
-        shared.note(f"{written:,} {'row' if written == 1 else 'rows'} written to {out}")
+        shared.note(f"{counted(written, 'row')} written to {out}")
     if data.columns and is_file:
         shared.note(tasks.columns_line(data.columns))
     shared.notes(bert.ledger.lines())
@@ -191,8 +192,7 @@ def embed(
     if out is not None:
         width = width or bert.vector_width
         row = {"out": str(out), "texts": count, "width": width}
-        vectors = "1 vector" if count == 1 else f"{count:,} vectors"
-        line = f"{vectors} of width {width} in {out}"
+        line = f"{counted(count, 'vector')} of width {width} in {out}"
         shared.output(as_json, [row], lambda: typer.echo(line))
     elif not as_json:
         _show(first, count)

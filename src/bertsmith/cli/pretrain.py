@@ -60,6 +60,7 @@ def pretrain(
         None, "With --branch: steps until the end, over which the learning rate falls to 0.", min=1
     ),
     changes: Set = None,
+    seed: int | None = option(None, "Seed of all random draws: train.seed.", min=0),
     view: str | None = option(None, "Progress view: live, lines or none."),
     log: shared.Log = None,
     as_json: shared.Json = False,
@@ -78,7 +79,7 @@ def pretrain(
         resume=resume,
         branch=branch,
         cool_down=cool_down,
-        changes=_changes(changes, data, start),
+        changes=_changes(changes, data, start) + ([] if seed is None else [f"train.seed={seed}"]),
         show=Notes if view == "none" else view,
         log=log or (),
     )

@@ -15,7 +15,7 @@ import typer
 from bertsmith.cli import shared, tasks
 from bertsmith.cli.declare import argument, flag, option, options_of
 from bertsmith.errors import BertsmithError, printable
-from bertsmith.numbers import real_number
+from bertsmith.numbers import counted, real_number
 from bertsmith.settings.search import AdaptationSettings, MiningSettings, SearchSettings
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ def mine(
     negatives = sum(len(row["negative"]) for row in rows)
     without = sum(not row["negative"] for row in rows)
     summary = {"out": str(out), "rows": len(rows), "negatives": negatives, "without": without}
-    line = f"{len(rows):,} rows with {negatives:,} negatives in {out}"
+    line = f"{counted(len(rows), 'row')} with {counted(negatives, 'negative')} in {out}"
     line += f"; rows without a negative: {without:,}" if without else ""
     shared.output(as_json, [summary], lambda: typer.echo(line))
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,6 +15,7 @@ import typer
 
 from bertsmith.cli.declare import Options
 from bertsmith.errors import BertsmithError, printable
+from bertsmith.numbers import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -146,10 +148,18 @@ def open_model(
 ) -> Bert:
     """Load a model and say what did not fit."""
     from bertsmith.bert import load
+    from bertsmith.cpu import slow_int8
 
     bert = load(name, device=device, dtype=dtype, family=family)
     notes([*bert.checkpoint.report.lines(), *bert.tokenizer.notes])
+    if slow_int8(bert.model):
+        _note_slow_int8()
     return bert
+
+
+@cache  # once in a process
+def _note_slow_int8() -> None:
+    note("this CPU has no fast int8 instructions: --dtype float32 may be faster (see doctor)")
 
 
 def named_paths(arguments: Sequence[str]) -> dict[str, str]:
@@ -202,7 +212,8 @@ def run_folder(
     with interruptible(f"the same command continues {out}"), progress("files") as show:
         result = run(verb, model, source, out, progress=show, **options)
     before = f"; {result.skipped:,} were there before" if result.skipped else ""
-    line = f"{result.rows:,} rows in {result.files:,} files written to {out}{before}"
+    sizes = f"{counted(result.rows, 'row')} in {counted(result.files, 'file')}"
+    line = f"{sizes} written to {out}{before}"
     output(as_json, [vars(result) | {"out": str(out)}], lambda: typer.echo(line))
     result.check()
 

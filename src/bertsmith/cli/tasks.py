@@ -113,6 +113,8 @@ def shown(value: Any) -> str:
     """A cell as text."""
     if value is None:
         return ""
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
     if isinstance(value, float):
         if value != value:
             return "n/a"

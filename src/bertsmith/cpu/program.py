@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from bertsmith.batch import Batch, Layout, like
 from bertsmith.cpu.int8 import Int8Linear, even_layers, quantize
 from bertsmith.errors import BertsmithError
-from bertsmith.kernels import onnx_session, quantize_weight
+from bertsmith.kernels import int8_engine, onnx_session, quantize_weight
 from bertsmith.kernels.int8 import LARGEST
 from bertsmith.model import Encoder, Model
 from bertsmith.model.attention import Attention, QueryValueLinear, RotaryAttention
@@ -222,6 +222,14 @@ def speed_up_single_texts(model: Model) -> None:
 def missing() -> bool:
     """Is anything not installed that a program needs?"""
     return not all(map(find_spec, ("onnx", "onnxruntime")))
+
+
+def slow_int8(model: Model) -> bool:
+    """Does a model compute in int8 on a CPU without fast instructions for it?"""
+    if not any(isinstance(module, Int8Linear) for module in model.modules()):
+        return False
+    in_graph = fits_program(model.encoder)
+    return exact_weights() != "int8" if in_graph else int8_engine().engine.name == "float32"
 
 
 @cache

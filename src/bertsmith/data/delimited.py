@@ -15,7 +15,7 @@ from bertsmith.data.tables import Row, Table, check_names, table_portions
 from bertsmith.errors import BertsmithError
 from bertsmith.files import LONGEST_LINE
 from bertsmith.ledger import Ledger
-from bertsmith.numbers import parse_number
+from bertsmith.numbers import counted, parse_number
 
 DELIMITERS = ",;\t|"
 # Cells that mean "no value", of those that pandas and Excel write.
@@ -87,8 +87,10 @@ def _rows(
         else:
             what = "the header" if table.header else "the first line"
             advice = "; is a separator in a cell without quotes?" if len(cells) > width else ""
-            found = f"{table.path}, line {number}: {len(cells)} columns"
-            raise BertsmithError(f"{found} where {what} has {width}{advice}")
+            raise BertsmithError(
+                f"{table.path}, line {number}: {counted(len(cells), 'column')} where {what} "
+                f"has {width}{advice}"
+            )
 
 
 def is_header(cells: list[str], below: list[list[str]], headings: Headings) -> bool:

@@ -320,6 +320,7 @@ def teacher_splits(
     own = len(train.gold()) if labels else 0
     train = answered(teacher, train)
     notes = [f"{len(train) - own:,} examples labelled by the teacher"] if own < len(train) else []
+    options = {"separator": train.separator, **options}
     dev, test = (None if f is None else read_data(f, task, **options) for f in (dev, test))
     for dataset in filter(None, (dev, test)):
         labelled(dataset)  # an error where there are no labels to score on

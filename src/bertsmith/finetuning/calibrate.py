@@ -31,8 +31,6 @@ RANGE = (math.log(0.05), math.log(20.0))  # of the logarithm of temperatures
 PRIOR = 0.5  # standard deviation of that logarithm before any data is seen
 CANDIDATES = 200  # thresholds that are tried
 ENOUGH = 50  # dev examples from which a temperature is fitted without being asked for
-# Log-probabilities of the choices of each example; -inf where it has fewer.
-Logs = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -183,11 +181,11 @@ def calibrate(
     content["fitted_on"] = dev.dataset.path.name
     notes = list[str]()
     if options.temperature and dev.task.exclusive:  # one temperature scales all probabilities
-        logs, classes = _logs(dev)
-        temperature = fit_temperature(logs, classes)
+        windows = _windows(bert, dev)
+        temperature = fit_temperature(windows)
         content["temperature"] = temperature
-        content["error_before"] = _error(logs, classes, 1.0)
-        content["error_after"] = _cross_fitted(logs, classes)  # each half by the other's
+        content["error_before"] = _error(windows, 1.0)
+        content["error_after"] = _cross_fitted(windows)  # each half by the other's
         notes.append(
             f"probabilities are those at temperature {temperature:g}, fitted on the dev data, "
             "whose calibration error is therefore optimistic"
@@ -222,7 +220,32 @@ def calibrate(
     return dev, content
 
 
-def fit_temperature(logs: Logs, classes: Sequence[int]) -> float:
+@dataclass(frozen=True)
+class WindowLogits:
+    """What predictions are made of: each is the weighted mean of the softmax of its windows."""
+
+    logits: NDArray[np.float64]  # (windows, labels); -inf where an example has fewer choices
+    owners: NDArray[np.int64]  # (windows,) number of the example, in order
+    weights: NDArray[np.float64]  # (windows,) those of an example add up to 1
+    classes: NDArray[np.int64]  # (examples,) index of the label
+
+    def logs(self, temperature: float) -> NDArray[np.float64]:
+        """The log-probabilities of predictions at a temperature: (examples, labels)."""
+        logs = self.logits / temperature
+        logs -= np.logaddexp.reduce(logs, axis=1, keepdims=True)
+        starts = np.searchsorted(self.owners, np.arange(len(self.classes)))
+        votes = logs + np.log(self.weights)[:, None]
+        mean: NDArray[np.float64] = np.logaddexp.reduceat(votes, starts, axis=0)
+        return mean
+
+    def every_second(self, first: int) -> WindowLogits:
+        """Half of the examples."""
+        own = self.owners % 2 == first
+        rest = self.logits[own], self.owners[own] // 2, self.weights[own]
+        return WindowLogits(*rest, self.classes[first::2])
+
+
+def fit_temperature(windows: WindowLogits) -> float:
     """The temperature with the lowest cross entropy (Guo et al. 2017), by golden-section search.
 
     A few dev examples that are all predicted correctly would have it fall without end. A normal
@@ -230,8 +253,9 @@ def fit_temperature(logs: Logs, classes: Sequence[int]) -> float:
     """
 
     def loss(log: float) -> float:
-        scaled = _scaled(logs, math.exp(log))[np.arange(len(classes)), classes]
-        return -float(scaled.sum()) + (log / PRIOR) ** 2 / 2
+        logs = windows.logs(math.exp(log))
+        own = logs[np.arange(len(logs)), windows.classes]
+        return -float(own.sum()) + (log / PRIOR) ** 2 / 2
 
     ratio, (low, high) = (math.sqrt(5) - 1) / 2, RANGE
     for _ in range(40):
@@ -243,45 +267,43 @@ def fit_temperature(logs: Logs, classes: Sequence[int]) -> float:
     return round(math.exp((low + high) / 2), 4)
 
 
-def _logs(dev: Evaluation) -> tuple[Logs, list[int]]:
-    """Log-probabilities and the index of each label; unknown labels are left out."""
-    rows, classes = [], []
-    for example, prediction in zip(dev.dataset.examples, dev.predictions, strict=True):
-        scores, label = prediction.output["scores"], dev.task.label_of(example)
-        if not isinstance(scores, dict):
-            scores = dict(enumerate(scores))
-        if label in scores:
-            rows.append(list(scores.values()))
-            classes.append(list(scores).index(label))
-    if not rows:
+def _windows(bert: LoadedModel, dev: Evaluation) -> WindowLogits:
+    """The logits of all windows, and the index of each label; unknown labels are left out."""
+    examples, classes = dev.dataset.examples, dict[int, int]()
+    for number, (example, one) in enumerate(zip(examples, dev.predictions, strict=True)):
+        scores, label = one.output["scores"], dev.task.label_of(example)
+        names = [*scores] if isinstance(scores, dict) else [*range(len(scores))]
+        if label in names:
+            classes[number] = names.index(label)
+    if not classes:
         raise BertsmithError(f"{dev.dataset.path}: no example has a label that the model knows")
-    logs = np.full((len(rows), max(map(len, rows))), -np.inf)
-    for log, row in zip(logs, rows, strict=True):
-        log[: len(row)] = np.log(np.clip(row, 1e-30, 1.0))
-    return logs, classes
+    votes = [vote for vote in dev.task.votes(bert, examples, dev.predictions) if vote[0] in classes]
+    places = {number: place for place, number in enumerate(classes)}
+    owners = np.array([places[number] for number, _, _ in votes])
+    weights = np.array([weight for _, weight, _ in votes], np.float64)
+    logits = np.full((len(votes), max(len(row) for _, _, row in votes)), -np.inf)
+    for line, (_, _, row) in zip(logits, votes, strict=True):
+        line[: len(row)] = row
+    shares = weights / np.bincount(owners, weights)[owners]
+    return WindowLogits(logits, owners, shares, np.array([*classes.values()]))
 
 
-def _scaled(logs: Logs, temperature: float) -> Logs:
-    values = logs / temperature
-    return values - np.logaddexp.reduce(values, axis=1, keepdims=True)
-
-
-def _error(logs: Logs, classes: Sequence[int], temperature: float) -> float:
-    chances = np.exp(_scaled(logs, temperature))
+def _error(windows: WindowLogits, temperature: float) -> float:
+    chances = np.exp(windows.logs(temperature))
     confidences = np.minimum(1.0, chances.max(1)).tolist()
-    return calibration(confidences, chances.argmax(1) == classes).expected
+    return calibration(confidences, chances.argmax(1) == windows.classes).expected
 
 
-def _cross_fitted(logs: Logs, classes: Sequence[int]) -> float | None:
+def _cross_fitted(windows: WindowLogits) -> float | None:
     """The calibration error of each half of the data with the temperature of the other half."""
-    if len(logs) < 4:
+    if len(windows.classes) < 4:
         return None
     total = 0.0
     for first, second in ((0, 1), (1, 0)):
-        temperature = fit_temperature(logs[first::2], classes[first::2])
-        half = logs[second::2]
-        total += len(half) * _error(half, classes[second::2], temperature)
-    return total / len(logs)
+        half = windows.every_second(second)
+        temperature = fit_temperature(windows.every_second(first))
+        total += len(half.classes) * _error(half, temperature)
+    return total / len(windows.classes)
 
 
 def _best(candidates: Sequence[float], value: Callable[[float], float]) -> float:

@@ -18,6 +18,7 @@ from bertsmith.finetuning import Splits, finetune
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.opening import open_model
 from bertsmith.infer.texts import listed
+from bertsmith.numbers import counted
 from bertsmith.tasks.classification.reading import Labelled
 from bertsmith.tasks.classification.task import TASK
 from bertsmith.tasks.classifying import classify
@@ -70,11 +71,12 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Fine-tune the model on texts and their labels."""
         inputs, classes = listed(texts), _labels(labels)
         if len(inputs) != len(classes):
-            raise BertsmithError(f"{len(inputs)} texts cannot have {len(classes)} labels")
+            texts_given = counted(len(inputs), "text")
+            raise BertsmithError(f"{texts_given} cannot have {counted(len(classes), 'label')}")
         if not inputs:
             raise BertsmithError("there are no texts to learn from")
-        self.classes_ = np.unique(classes)
-        names = {value: str(value) for value in self.classes_.tolist()}
+        unique = np.unique(classes)
+        names = {value: str(value) for value in unique.tolist()}
         if len(set(names.values())) < len(names):
             raise BertsmithError("two different labels are spelled the same")
         examples = [
@@ -84,6 +86,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         settings = self.get_params(deep=False)
         splits = Splits(Dataset(Path("texts"), TASK.name, examples))
         self.bert_: LoadedModel = finetune(settings.pop("model"), splits, **settings).bert
+        self.classes_ = unique  # after the training: one that fails changes nothing
         return self
 
     def predict(self, texts: Sequence[Any]) -> NDArray[Any]:
@@ -98,7 +101,8 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         pairs = [_pair(text, number) for number, text in enumerate(listed(texts))]
         if not pairs:
             return np.zeros((0, len(self.classes_)))
-        second = None if pairs[0][1] is None else [pair or "" for _, pair in pairs]
+        alone = all(pair is None for _, pair in pairs)
+        second = None if alone else [pair or "" for _, pair in pairs]
         results = classify(self.bert_, [text for text, _ in pairs], second)
         names = [str(value) for value in self.classes_.tolist()]
         return np.array([[one.scores[name] for name in names] for one in results])

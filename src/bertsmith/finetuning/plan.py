@@ -29,6 +29,7 @@ from bertsmith.finetuning.tuning import Scores, TrainingCallback, Tuning, progre
 from bertsmith.finetuning.work import PartialFolder
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.ledger import Ledger
+from bertsmith.numbers import counted
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import Evaluation, evaluate, keep_settings, labelled, scored, tuned
 from bertsmith.tasks.registry import task_named
@@ -348,7 +349,7 @@ def across_folds(plan: TrainingPlan, folds: int) -> FinetuningResult:
         runs.append(replace(best.light(), scores={"dev": fold.scores, "test": None}))
     epochs = max(1, round(median(run.history.best for run in runs)))
     settings = plan.settings.changed(epochs=epochs, keep="last", patience=0)
-    plan.say(f"all rows, {epochs} epochs")
+    plan.say(f"all rows, {counted(epochs, 'epoch')}")
     splits = Splits(dataset, None, plan.splits.test)
     kept = train_to_end(replace(uncalibrated, splits=splits, settings=settings)).kept
     pooled = scored(kept.bert, replace(dataset, examples=examples), predictions)
@@ -360,10 +361,10 @@ def across_folds(plan: TrainingPlan, folds: int) -> FinetuningResult:
         *plan.splits.notes,
         *plan.notes,
         f"dev scores are those of {len(runs)} folds, each by a model of the other rows; the model "
-        f"itself was trained on all {len(dataset):,} rows for {epochs} epochs",
+        f"itself was trained on all {len(dataset):,} rows for {counted(epochs, 'epoch')}",
     ]
     if alone := numbers.count(-1):
-        notes.append(f"{alone:,} rows are in no fold: their labels have no others to learn from")
+        notes.append(f"rows in no fold, since no other has their label: {alone:,}")
     about = dataset.task, plan.settings.metric, kept, [kept]
     return FinetuningResult(*about, folds=runs, notes=notes, extras=extras)
 

@@ -19,6 +19,7 @@ from bertsmith.infer.run import Compute, InferencePass, Steps, run
 from bertsmith.infer.windows import Window, Windower
 from bertsmith.ledger import Ledger
 from bertsmith.model import Hidden, Model
+from bertsmith.numbers import counted
 from bertsmith.tokenizer import SPELLED, Encoding, Spelled, Tokenizer
 
 if TYPE_CHECKING:
@@ -142,7 +143,8 @@ class LoadedModel:
             grouped = [windower.single(number, one) for number, one in enumerate(ids)]
         else:
             if len(pairs) != len(texts):
-                raise BertsmithError(f"{len(texts)} texts but {len(pairs)} second texts")
+                second = counted(len(pairs), "second text")
+                raise BertsmithError(f"{counted(len(texts), 'text')} but {second}")
             both = zip(ids, self.token_ids(pairs), strict=True)
             grouped = [windower.pair(number, *pair) for number, pair in enumerate(both)]
         return [window for group in grouped for window in group]

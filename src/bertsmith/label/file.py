@@ -28,6 +28,8 @@ class LabelFile:
     def __init__(self, path: str | Path, plan: Mapping[str, Any]) -> None:
         self.path, self.lock, self.lines = Path(path), RLock(), 0
         self.annotations = Annotations()
+        if self.path.suffix != ".jsonl":  # other verbs would read it as another format
+            raise BertsmithError(f"{path}: the name of a file of labels must end with .jsonl")
         if self.path.is_file():
             self._read()
         stored = self.annotations.plan
@@ -38,9 +40,12 @@ class LabelFile:
                     f"{plan['task']}: choose another file"
                 )
         labels = list(dict.fromkeys([*stored.get("labels", ()), *plan["labels"]]))
-        merged = {**plan, "labels": labels}
-        if stored != json.loads(json.dumps(merged)):
-            self._append({PLAN: merged})
+        self.plan = json.loads(json.dumps({**plan, "labels": labels}))
+
+    def begin(self) -> None:
+        """Write the plan, where it is new: one that was refused before leaves no trace."""
+        if self.annotations.plan != self.plan:
+            self._append({PLAN: self.plan})
 
     def _read(self) -> None:
         content = self.path.read_bytes()

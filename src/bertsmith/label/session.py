@@ -67,7 +67,9 @@ def read_items(
     reading = Dataset(data.path, str(data.task), []).reading
     if reading.labelling is None:
         raise BertsmithError(f"labels of {reading.name} cannot be made on a page")
-    unique = {fingerprint(example.texts): example for example in examples}
+    unique = dict[str, Any]()
+    for example in examples:
+        unique.setdefault(fingerprint(example.texts), example)
     ledger.note("texts that are there more than once, asked only once", len(examples) - len(unique))
     keys = reading.kept_apart(list(unique.values()))[1]
     groups = grouped(keys)
@@ -355,7 +357,7 @@ def labelling(
         raise BertsmithError(f"labels of {reading.name} are numbers, such as 0,1,2")
     plan = {"format": 1, "task": reading.name, "columns": [form.column], "labels": names}
     with opened(out, plan) as file:
-        known = file.annotations.plan["labels"]
+        known = file.plan["labels"]
         if form.named and len(known) < (1 if form.several or form.asks == "mark" else 2):
             raise BertsmithError("name the labels to choose from, such as praise,complaint")
         learner = None
@@ -363,6 +365,7 @@ def labelling(
             from bertsmith.label.learner import ENCODER, LabellingModel
 
             learner = LabellingModel(model or ENCODER, reading.name)
+        file.begin()
         session = Session(reading, items, file, settings, learner)
         try:
             yield session

@@ -69,7 +69,7 @@ def verdict(
         simple_score = (simple.get("scores", {}).get(split) or {}).get(metric)
         if score is not None and simple_score is not None:
             if count < FEW:
-                return f"{count} {split} examples are too few to compare with {name}"
+                return f"too few {split} examples to compare with {name}: {count}"
             if simple_score < score:
                 return ""
             scores_of_both = f"{split} {metric} {simple_score:.4f} against {score:.4f}"

@@ -18,7 +18,7 @@ from bertsmith.metrics.intervals import resample
 from bertsmith.metrics.labels import weighted_mean
 from bertsmith.metrics.paired import Comparison, resample_pair
 from bertsmith.metrics.ranking import ndcg, ordered, recall, reciprocal_rank
-from bertsmith.numbers import whole_number
+from bertsmith.numbers import counted, whole_number
 from bertsmith.search.encodings import encoding_of
 from bertsmith.search.index import Index
 
@@ -92,9 +92,10 @@ def read_judgements(path: Path, best: int | None = None) -> Judgements:
         if not cells or (number == 1 and cells[0] in ("query-id", "query_id", "qid", "query")):
             continue
         if len(cells) not in (3, 4):
-            known = "three (query, document, grade) or TREC's four (query, 0, document, grade)"
-            where = f"{path}, line {number}"
-            raise BertsmithError(f"{where}: {len(cells)} columns; judgements have {known}")
+            raise BertsmithError(
+                f"{path}, line {number}: {counted(len(cells), 'column')}; judgements have three"
+                " (query, document, grade) or TREC's four (query, 0, document, grade)"
+            )
         grade = whole_number(cells[-1], f"{path}, line {number}: the grade", -1000, 1000)
         judgements.setdefault(cells[0], {})[cells[-2]] = grade
     if not judgements:

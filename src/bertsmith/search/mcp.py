@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, create_model
 
 from bertsmith.errors import BertsmithError, printable
 from bertsmith.infer.loaded import LoadedModel
+from bertsmith.numbers import counted
 from bertsmith.search.index import Index
 from bertsmith.search.rerank import answers
 from bertsmith.tasks.registry import USES
@@ -64,7 +65,7 @@ def index_tools(
     indexes: Mapping[str, Index], reader: LoadedModel | None
 ) -> dict[str, AssistantTool]:
     """Search the indexes, read on, and find answers if a model can extract them."""
-    sizes = [f"{name} ({index.about['files']:,} files)" for name, index in indexes.items()]
+    sizes = [f"{name} ({counted(index.about['files'], 'file')})" for name, index in indexes.items()]
     where = f"The person's documents: {', '.join(sizes)}."
 
     def index_of(request: Any) -> Index:

@@ -184,7 +184,7 @@ class Updater:
             if what is not None:
                 self.ledger.note(f"{what}, left out")
             if what is None or former:
-                reason = error.for_everyone().removeprefix(f"{file.path}: ")
+                reason = error.for_everyone().removeprefix(f"{file.path}").lstrip(":, ")
                 reason += "; its former content is kept" if former else ""
                 self.update.problems.append({"file": file.key, "reason": reason})
 

@@ -55,17 +55,25 @@ class Classification(TaskResult):
 
 
 @EncoderTask
+def window_votes(
+    bert: LoadedModel, texts: Sequence[str], pairs: Sequence[str] | None, activation: Activation
+) -> Steps[list[tuple[int, int, Tensor]]]:
+    """The votes of all windows: the number of the text or pair, the length, and the scores."""
+    windows = bert.windows(texts, pairs)
+    outputs = yield bert.head_pass("classify", windows, activation)
+    votes = zip(windows, outputs, strict=True)
+    return [(window.number, max(1, len(window.tokens)), scores) for window, scores in votes]
+
+
+@EncoderTask
 def vote(
     bert: LoadedModel, texts: Sequence[str], pairs: Sequence[str] | None, activation: Activation
 ) -> Steps[list[list[float]]]:
     """The scores of every label, for every text or pair. Windows of a long text vote by length."""
-    windows = bert.windows(texts, pairs)
     total, weight = torch.zeros(len(texts), len(bert.checkpoint.labels)), torch.zeros(len(texts), 1)
-    outputs = yield bert.head_pass("classify", windows, activation)
-    for window, scores in zip(windows, outputs, strict=True):
-        length = max(1, len(window.tokens))
-        total[window.number] += scores * length
-        weight[window.number] += length
+    for number, length, scores in (yield from window_votes.steps(bert, texts, pairs, activation)):
+        total[number] += scores * length
+        weight[number] += length
     return (total / weight).tolist()
 
 

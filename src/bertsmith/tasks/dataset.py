@@ -26,6 +26,7 @@ class Dataset(Generic[Kind]):
     unused: tuple[str, ...] = ()  # columns that were not read
     alternatives: tuple[str, ...] = ()  # those of them that could be the label or the score
     known_labels: tuple[str, ...] = ()  # in the model's order; empty: those of the examples
+    separator: str | None = None  # what is between the labels of a cell
 
     def __len__(self) -> int:
         return len(self.examples)

@@ -62,8 +62,9 @@ class Data:
         options: Options,
         label_names: Sequence[str] | None = None,
         ledger: Ledger | None = None,
+        separator: str | None = None,
     ) -> None:
-        self.source, self.task, self.options = source, task, options
+        self.source, self.task, self.options, self.separator = source, task, options, separator
         self.label_names, self.ledger = label_names, ledger or Ledger()
         self.path = Path(source) if isinstance(source, str | Path) else Path("list")
         self.names: tuple[str, ...] = ()
@@ -142,15 +143,24 @@ class Data:
         finder = self._finder(table, columns, reading)
         if decisions:
             finder.note("decision", decisions)
-        rows = Rows(table, finder, self.ledger, self.label_names)
+        rows = Rows(table, finder, self.ledger, self.label_names, separator=self.separator)
         examples = reading.examples(rows)
         labels = {name for one in examples for name in one.label_names} if reading.classes else ()
         if self.label_names and labels and not {*labels} & {*self.label_names}:
             unused = "names of labels, not used since the labels are no numbers"
             self.ledger.note(unused, len(self.label_names))
-        columns, others = dict(finder.columns), alternatives(finder) if reading.target else ()
-        about = table.path, reading.name, examples, columns, why, rows.scheme, self.ledger
-        return Dataset(*about, finder.unused, others)
+        return Dataset(
+            table.path,
+            reading.name,
+            examples,
+            dict(finder.columns),
+            why,
+            rows.scheme,
+            self.ledger,
+            unused=finder.unused,
+            alternatives=alternatives(finder) if reading.target else (),
+            separator=rows.separator,
+        )
 
     def _reading(self) -> Reading:
         return TextsReading() if self.task == TEXTS else reading_named(str(self.task))
@@ -262,6 +272,7 @@ def open_data(
     skip_ragged: bool = False,
     usual: Mapping[str, str] | None = None,
     ledger: Ledger | None = None,
+    separator: str | None = None,
 ) -> Data:
     """Open a source of texts or examples.
 
@@ -271,16 +282,27 @@ def open_data(
     roles (`text`, `pair`, `label`, `score`, `tokens`, `tags`, ...) if their names do not; otherwise
     columns with the names in `usual` are used if the source has them. `header=False` means that the
     first row does not contain names. `label_names` are the names of labels that are numbers from 0.
+    `separator` is what stands between several labels of a cell; it is detected by default.
     """
     reading, roles = None if task in (None, TEXTS) else reading_named(str(task)), known_roles()
     chosen_columns = {role: name for role, name in (columns or {}).items() if name}
     for role in chosen_columns.keys() - roles.keys():
         known = ", ".join(roles)
         raise BertsmithError(f"no role {role!r} of columns{nearest(role, roles)}; known: {known}")
-    how = chosen_columns, header, encoding, format, split, skip_ragged, usual or {}
-    chosen = None if task is None else reading.layouts if reading else ()
-    options = Options(*how, task == TEXTS, known_layouts(), chosen, known_headings())
-    return Data(source, task, options, label_names, ledger)
+    options = Options(
+        chosen_columns,
+        header,
+        encoding,
+        format,
+        split,
+        skip_ragged,
+        usual or {},
+        texts_only=task == TEXTS,
+        layouts=known_layouts(),
+        chosen=None if task is None else reading.layouts if reading else (),
+        headings=known_headings(),
+    )
+    return Data(source, task, options, label_names, ledger, separator)
 
 
 def read_data(source: Any, task: str | None = None, **options: Any) -> Dataset[Any]:

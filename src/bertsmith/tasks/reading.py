@@ -93,6 +93,7 @@ class Rows:
     ledger: Ledger
     names: Sequence[str] | None = None  # of labels that are numbers from 0
     scheme: str | None = None  # tagging scheme of entity tags, detected in reading
+    separator: str | None = None  # between the labels of a cell, as given or detected in reading
 
     def __iter__(self) -> Iterator[tuple[Row, Where]]:
         """Every row with its place."""

@@ -51,7 +51,9 @@ def read_splits(
     file: some are left out, or get another label.
     """
     if not 0 <= hold_out <= 0.9:
-        raise BertsmithError(f"hold_out must be a fraction from 0 to 0.9, not {hold_out:g}")
+        raise BertsmithError(
+            f"{setting_name('hold_out')} must be a fraction from 0 to 0.9, not {hold_out:g}"
+        )
     sources = split_sources(train, dev, test)
 
     def read(name: str, task: str | None, options: Mapping[str, Any]) -> Dataset[Any]:
@@ -69,6 +71,7 @@ def read_splits(
         )
     if all(name.isdigit() for name in train_data.columns.values()):  # no header: the same in all
         options = {**options, "columns": train_data.columns}
+    options = {**options, "separator": train_data.separator}
     others: dict[str, Dataset[Any]] = {}
     notes = []
     for name in [name for name in ("dev", "test") if name in sources]:
@@ -118,7 +121,7 @@ def split_off(
     groups = grouped(keys)
     connected = max(map(len, groups)) > (1 - share) * len(examples)
     if connected:  # a prompt before every text, say
-        groups = grouped([["\0".join(several)] for several in keys])
+        groups = grouped([["\0".join(several)] if several else [] for several in keys])
     if len(groups) < 2:
         why = "too few different texts to hold some out; give a dev file"
         raise BertsmithError(f"{dataset.path}: {why}")

@@ -6,7 +6,7 @@ else of a task: no other room knows its name. Adding a task is one folder with o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -19,6 +19,7 @@ from bertsmith.metrics.calibration import calibration_error
 from bertsmith.metrics.conformal import limit_for
 from bertsmith.metrics.labels import Score
 from bertsmith.metrics.labels import Scorer as Scorer  # part of the contract
+from bertsmith.numbers import shown
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.training import TaskOptions, Training
@@ -30,6 +31,7 @@ FITTED += ("abstain_below", "conformal")
 
 Values = Sequence[Any]  # one for each example, as `Prediction.value` is
 Rows = list[dict[str, Any]]
+Votes = Sequence[tuple[int, float, Any]]  # the number of an example, a weight, logits
 
 
 @dataclass(frozen=True)
@@ -242,10 +244,19 @@ class Task(Use):
 
     def demand_labels(self, bert: LoadedModel, dataset: Dataset[Any]) -> None:
         """Raise an error if the model knows none of the labels: every prediction would be wrong."""
+        known = bert.checkpoint.labels
+        if self.names_labels and dataset.labels and not {*known} & {*dataset.labels}:
+            raise BertsmithError(
+                f"the model knows none of the labels in {dataset.path}: it predicts "
+                f"{_listed(known)}; the file has {_listed(dataset.labels)}"
+            )
 
     def notes(self, bert: LoadedModel, dataset: Dataset[Any]) -> list[str]:
         """Return notes on how to read the scores."""
-        return []
+        unknown = {*dataset.labels} - {*bert.checkpoint.labels} if self.names_labels else set()
+        count = sum(not unknown.isdisjoint(one.label_names) for one in dataset.examples)
+        what = f"examples with labels the model does not know ({_listed(unknown)})"
+        return [f"{what}: {count}"] if count else []
 
     def correctness(self, example: Any, value: Any) -> float:
         """Return how correct a prediction is, 0 to 1; for numbers, minus the absolute error."""
@@ -276,6 +287,14 @@ class Task(Use):
         pairs = zip(dataset.examples, values, strict=True)
         return [self.label_of(example) == value for example, value in pairs]
 
+    def votes(
+        self, bert: LoadedModel, examples: Sequence[Any], predictions: Sequence[Prediction]
+    ) -> Votes:
+        """Return the logits whose softmax a prediction is, or the weighted mean of several is."""
+        rows = (prediction.output["scores"] for prediction in predictions)
+        chances = ([*row.values()] if isinstance(row, Mapping) else row for row in rows)
+        return [(n, 1.0, np.log(np.clip(row, 1e-30, 1.0))) for n, row in enumerate(chances)]
+
     # ------------------------------------------------------------------ showing
 
     def display(self, example: Any, prediction: Prediction) -> Display:
@@ -287,6 +306,11 @@ class Task(Use):
     def spoken(self, value: Any) -> str:
         """Return a label or prediction as text."""
         return f"{value:.4g}" if self.numeric else str(value)
+
+
+def _listed(names: Iterable[str]) -> str:
+    """The first of some names, for a message."""
+    return ", ".join(shown(name).strip("'\"") for name in sorted(names)[:5])
 
 
 def exclusive_prediction(

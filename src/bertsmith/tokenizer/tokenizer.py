@@ -17,6 +17,7 @@ from tokenizers.normalizers import Sequence as Sequenced
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import write_json, write_text
+from bertsmith.numbers import counted
 from bertsmith.tokenizer.families import STATIC, Kind, Marks, PipelineSettings, Role
 from bertsmith.tokenizer.guard import guarded
 from bertsmith.tokenizer.read import Parts, read
@@ -350,7 +351,8 @@ def _inputs(texts: Sequence[str], pairs: Sequence[str] | None) -> list[str] | li
         return list(texts)
     _check_texts(pairs, "second text")
     if len(texts) != len(pairs):
-        raise BertsmithError(f"{len(texts)} texts but {len(pairs)} second texts")
+        second = counted(len(pairs), "second text")
+        raise BertsmithError(f"{counted(len(texts), 'text')} but {second}")
     return list(zip(texts, pairs, strict=True))
 
 

@@ -173,6 +173,15 @@ def test_leaks(lint: Lint) -> None:
     assert "test: 4 examples also in train (100.0%)" in leaks
 
 
+def test_empty_texts_are_not_the_same_text(lint: Lint) -> None:
+    rows = [{"text": text, "label": label} for text, label in [("", "a"), (" ", "b")]]
+    report = lint(train=[*GOOD, *rows], dev=[*GOOD_DEV, *rows])
+    assert {finding.code for finding in report.findings} == {"empty-text"}
+    asked = {"id": "a", "question": "why?", "context": " ", "answers": []}
+    report = lint(train=[asked], dev=[{**asked, "id": "b", "question": "how?"}])
+    assert "passage-leak" not in {finding.code for finding in report.findings}
+
+
 def test_passages_in_two_splits(lint: Lint) -> None:
     def asked(name: str, passage: str) -> dict[str, Any]:
         return {"id": name, "question": f"{name}?", "context": passage, "answers": "one"}

@@ -7,6 +7,7 @@ from os.path import commonprefix
 from typing import Any
 
 from bertsmith.data.tables import Where
+from bertsmith.numbers import counted
 from bertsmith.tasks.check.findings import Finding, Splits, finding
 from bertsmith.tasks.dataset import Dataset
 
@@ -84,8 +85,8 @@ def shares(splits: Splits) -> Iterator[Finding]:
     rare = {name: times for name, times in counts.items() if times < FEW}
     if rare:
         names = ", ".join(f"{name} ({times})" for name, times in list(rare.items())[-5:])
-        many = "1 label has" if len(rare) == 1 else f"{len(rare):,} labels have"
-        what = f"train: {many} fewer than {FEW} examples: {names}"
+        have = "has" if len(rare) == 1 else "have"
+        what = f"train: {counted(len(rare), 'label')} {have} fewer than {FEW} examples: {names}"
         places = places_of(dataset, rare)
         yield Finding("warning", "rare-label", what, len(rare), tuple(places[:5]))
 
@@ -104,8 +105,7 @@ def unseen(splits: Splits) -> Iterator[Finding]:
         absent = sorted(known - set(dataset.labels))
         if absent:
             names = ", ".join(absent[:5])
-            many = "1 label" if len(absent) == 1 else f"{len(absent):,} labels"
-            what = f"{name}: {many} of train without an example: {names}"
+            what = f"{name}: {counted(len(absent), 'label')} of train without an example: {names}"
             yield Finding("note", "unasked-label", what, len(absent))
 
 

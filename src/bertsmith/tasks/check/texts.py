@@ -75,7 +75,7 @@ def _shared(one: str, first: Dataset[Any], other: str, second: Dataset[Any]) -> 
     name = first.reading.shared
     if not name:
         return
-    known = {same(getattr(example, name)) for example in first.examples}
+    known = {same(getattr(example, name)) for example in first.examples} - {""}
     places: dict[str, Where] = {}
     for example in second.examples:
         if (text := same(getattr(example, name))) in known:
@@ -151,8 +151,8 @@ def _says(pattern: re.Pattern[str], example: TaskExample) -> bool:
 
 
 def key(example: TaskExample) -> Hashable:
-    """The identity of an input: its texts without case and spaces."""
-    return tuple(map(same, example.texts))
+    """The identity of an input: its texts without case and spaces; blank ones are all different."""
+    return tuple(map(same, example.texts)) if "".join(example.texts).strip() else id(example)
 
 
 def same(text: str) -> str:

@@ -1,6 +1,6 @@
 """Classification: one label for a text, or for a pair of texts."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -10,12 +10,11 @@ from bertsmith.checkpoint import Checkpoint
 from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.labels import Score, label_scores, per_label
-from bertsmith.numbers import shown
 from bertsmith.tasks.classification.reading import READING, Labelled
-from bertsmith.tasks.classifying import classify, positive
+from bertsmith.tasks.classifying import classify, positive, raw, window_votes
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
-from bertsmith.tasks.task import Prediction, Scorer, Values, exclusive_prediction
+from bertsmith.tasks.task import Prediction, Scorer, Values, Votes, exclusive_prediction
 from bertsmith.tasks.training import Targets, TaskOptions, class_loss, class_weights, distil_loss
 
 
@@ -76,6 +75,9 @@ class ClassificationTask(LabelTask):
             for result in classify(bert, *texts_of(examples))
         ]
 
+    def votes(self, bert: LoadedModel, examples: Sequence[Any], predictions: Any) -> Votes:
+        return window_votes(bert, *texts_of(examples), raw)
+
     def explained_outputs(self, bert: LoadedModel, value: Any) -> list[int]:
         return [bert.checkpoint.labels.index(value)]
 
@@ -90,35 +92,16 @@ class ClassificationTask(LabelTask):
         labels = dataset.labels if bert is None else bert.checkpoint.labels
         return label_scores([one.label for one in dataset.examples], values, positive(labels))
 
-    def demand_labels(self, bert: LoadedModel, dataset: Dataset[Any]) -> None:
-        known = bert.checkpoint.labels
-        if not {*known} & {*dataset.labels}:
-            own, there = (listed(names) for names in (known, dataset.labels))
-            raise BertsmithError(
-                f"the model knows none of the labels in {dataset.path}: it predicts {own}; "
-                f"the file has {there}"
-            )
-
     def notes(self, bert: LoadedModel, dataset: Dataset[Any]) -> list[str]:
-        labels = bert.checkpoint.labels
-        counted = positive(labels)
+        counted = positive(bert.checkpoint.labels)
         notes = [] if counted is None else [f"f1 is that of the label {counted!r}"]
-        unknown = set(dataset.labels) - set(labels)
-        if unknown:
-            count = sum(example.label in unknown for example in dataset.examples)
-            notes.append(f"{count} examples have labels the model does not know: {listed(unknown)}")
-        return notes
+        return [*notes, *super().notes(bert, dataset)]
 
     def per_class(self, dataset: Dataset[Any], values: Values) -> dict[str, Score]:
         return per_label([example.label for example in dataset.examples], values)
 
     def classes(self, dataset: Dataset[Any], values: Values) -> tuple[list[str], list[str]]:
         return [example.label for example in dataset.examples], list(values)
-
-
-def listed(names: Iterable[str]) -> str:
-    """The first of some names, for a message."""
-    return ", ".join(shown(name).strip("'\"") for name in sorted(names)[:5])
 
 
 TASK = ClassificationTask()

@@ -1,5 +1,6 @@
 """Rows of texts with any number of labels: lists, separators, or a column for each label."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from bertsmith.tasks.labelling import Choose
 from bertsmith.tasks.reading import Rows, TaskGuess, TextExample
 
 SEPARATORS = "|;,"
-BINARY = {"0", "1", "0.0", "1.0", "True", "False"}
+BINARY = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,14 @@ class MultilabelReading(TextReading):
     labelling = Choose("labels", several=True)
 
     def suits(self, finder: Finder) -> TaskGuess | None:
-        what, column = texts_and_label(finder) or ("", None)
-        if column is None:
+        contents = texts_and_label(finder)
+        if contents is None:
             return None
+        what, column = contents
+        if column is None:
+            flags = _flags(finder.table, finder.used)
+            why = f"it has {what}, and {len(flags)} columns of 0 and 1"
+            return TaskGuess(0.45, why) if len(flags) > 1 else None
         if is_list(finder.table, column):
             return TaskGuess(0.45, f"it has {what} and lists of labels")
         mark, cells = _separator(finder.table, column)
@@ -64,17 +70,18 @@ class MultilabelReading(TextReading):
         column = finder.named("label")
         texts = text_columns(finder)
         column = column or finder.known("label")
-        flags = [] if column else _flags(table, {texts.text, texts.pair})
+        flags = [] if column else _flags(table, finder.used)
         if flags:
             finder.note("label", f"{len(flags)} columns of 0 and 1: {', '.join(flags)}", *flags)
-        separator = _separator(table, column)[0] if column else ""
+        separator = rows.separator or (_separator(table, column)[0] if column else "")
+        rows.separator = separator
         if column and separator:
             finder.note("label", f"{column}, split at {separator}", column)
         classes = class_names(rows, column)
 
         def labels(row: Row, where: Where) -> tuple[str, ...] | None:
             if flags:
-                return tuple(n for n in flags if str(row.cells.get(n)) in ("1", "1.0", "True"))
+                return tuple(name for name in flags if BINARY[str(row.cells[name]).lower()])
             if column is None or is_absent(value := row.cells.get(column)):
                 return None
             cells = _several(value, where, column, separator)
@@ -84,12 +91,15 @@ class MultilabelReading(TextReading):
         return labelled_texts(rows, texts, labels, MultiLabelled)
 
 
-def _flags(table: Table, texts: set[str | None]) -> list[str]:
-    flags = {name: None for name in table.names if name not in texts}
+def _flags(table: Table, used: Collection[str]) -> list[str]:
+    flags = {name: None for name in table.names if name not in used}
     for row in table.rows:
         for name in list(flags):
             value = row.cells.get(name)
-            if not isinstance(value, bool | int | float | str) or str(value)[:6] not in BINARY:
+            if (
+                not isinstance(value, bool | int | float | str)
+                or str(value)[:6].lower() not in BINARY
+            ):
                 del flags[name]
     return list(flags)
 

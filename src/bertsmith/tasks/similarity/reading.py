@@ -76,8 +76,7 @@ class SimilarityReading(ScoreReading):
     def input_columns(self, rows: Rows) -> TextColumns:
         finder = rows.finder
         if {"anchor", "positive"} <= {*finder.given, *finder.by_plain}:
-            finder.given = {**finder.given, "text": finder.needed("anchor")}
-            finder.given["pair"] = finder.needed("positive")
+            return TextColumns(finder.needed("anchor"), finder.needed("positive"))
         return text_columns(finder)
 
     def units(self, example: Any) -> list[tuple[str, ...]]:

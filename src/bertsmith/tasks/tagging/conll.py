@@ -11,7 +11,7 @@ from bertsmith.data.streams import Stream
 from bertsmith.data.tables import FileLayout, Row, Table, Where, portions
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
-from bertsmith.numbers import parse_whole, shown
+from bertsmith.numbers import counted, parse_whole, shown
 from bertsmith.tasks.tagging.examples import Offsets, Tagged, Words, joined
 
 DOCUMENT = "-DOCSTART-"
@@ -138,8 +138,8 @@ def _conll_lines(path: Path, ledger: Ledger) -> Callable[[int, str], Line | None
         width = width or len(cells)
         if len(cells) != width:
             raise BertsmithError(
-                f"{path}, line {number}: {len(cells)} columns where the lines before have "
-                f"{width}; a line holds a word and its tag only"
+                f"{path}, line {number}: {counted(len(cells), 'column')} where the lines before "
+                f"have {width}; a line holds a word and its tag only"
             )
         if not all(cells):
             raise BertsmithError(f"{path}, line {number}: an empty word or tag")
@@ -243,7 +243,8 @@ def _conllu_lines(path: Path) -> Callable[[int, str], Line | None]:
         cells = text.split("\t")
         if len(cells) != len(CONLL_U):
             raise BertsmithError(
-                f"{path}, line {number}: {len(cells)} columns where CoNLL-U has {len(CONLL_U)}"
+                f"{path}, line {number}: {counted(len(cells), 'column')} where CoNLL-U has "
+                f"{len(CONLL_U)}"
             )
         return Line(number, cells)
 

@@ -8,6 +8,7 @@ from typing import Any
 from bertsmith.data.columns import Finder, is_list
 from bertsmith.data.tables import Row, Table, Where, is_absent, list_cell, sample, text_cell
 from bertsmith.errors import BertsmithError, setting_name
+from bertsmith.numbers import counted
 from bertsmith.tasks.cells import TEXT, TextReading, class_names, label_cell
 from bertsmith.tasks.labelling import MarkSpans
 from bertsmith.tasks.reading import Rows, TaskGuess
@@ -138,7 +139,8 @@ def _tagged(rows: Rows) -> list[Tagged]:
             cells = list_cell(row.cells[tags], where, tags)
             if len(cells) != len(forms):
                 raise BertsmithError(
-                    f"{where}: {len(forms)} words in {words!r}, {len(cells)} tags in {tags!r}"
+                    f"{where}: {counted(len(forms), 'word')} in {words!r}, "
+                    f"{counted(len(cells), 'tag')} in {tags!r}"
                 )
             names = [label_cell(tag, where, tags, classes) for tag in cells]
             if None in names:

@@ -416,7 +416,8 @@ class TaggingTask(EntityTask):
         ledger = Ledger()
         in_words(gold, bert.encode([one.text for one in gold]), ledger)
         lost, total = sum(ledger.counts.values()), sum(len(one.spans or ()) for one in gold)
-        return [f"{lost:,} of {total:,} entities are not words of this model: missed"] * (lost > 0)
+        missed = [f"{lost:,} of {total:,} entities are not words of this model: missed"]
+        return [*super().notes(bert, dataset), *missed * (lost > 0)]
 
     def display(self, example: Any, prediction: Prediction) -> Display:
         """The sentence with its entities, or with the words whose tag is wrong."""
