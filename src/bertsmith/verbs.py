@@ -196,8 +196,17 @@ def pretrain(
     if recipe is None and out is None:
         raise BertsmithError("name a recipe, or the branch of a run and out")
     folder = Path(Path(str(recipe)).stem if out is None else out)
-    how: Any = {"branch": branch, "cool_down": cool_down, "show": show, "log": log}
-    return Pretrained(folder, train(recipe, folder, resume=resume, changes=lines, **how))
+    summary = train(
+        recipe,
+        folder,
+        resume=resume,
+        changes=lines,
+        branch=branch,
+        cool_down=cool_down,
+        show=show,
+        log=log,
+    )
+    return Pretrained(folder, summary)
 
 
 def _toml(value: Any) -> str:

@@ -96,13 +96,19 @@ def _held_out(recipe: Recipe, teacher: LoadedModel, student: LoadedModel) -> dic
         examples = examples_of(masked, corpus, length, teacher.checkpoint.config.segments)
     except BertsmithError:  # nothing was held out, or too little
         return {}
-    scores, micro = {}, recipe.train.micro_tokens
-    sizes = {"tokens": recipe.evaluate.tokens or 4096, "micro_tokens": micro}
+    scores = {}
     for side, model in models.items():
         learner = MultiObjective(model, [MaskedTokens()], {})
-        alone = Ranks.alone(next(model.parameters()).device)
-        how: Any = {"ranks": alone, "stopped": lambda: False, **sizes}
-        own = held_out(learner, learner, examples, **how) or {}
+        result = held_out(
+            learner,
+            learner,
+            examples,
+            tokens=recipe.evaluate.tokens or 4096,
+            micro_tokens=recipe.train.micro_tokens,
+            ranks=Ranks.alone(next(model.parameters()).device),
+            stopped=lambda: False,
+        )
+        own = result or {}
         model.eval()
         scores[side] = {name: own[name] for name in own if name.startswith("masked_lm")}
     return {"held_out": scores}

@@ -101,8 +101,9 @@ def distill(
         if own.cache is not None:
             cache = Path(own.cache)
             make_folder(cache)
-        how = own, reading or {}, ranks, watch, cache, given, logged
-        job = DistillationJob(teacher, bert, data, *how)
+        job = DistillationJob(
+            teacher, bert, data, own, reading or {}, ranks, watch, cache, given, logged
+        )
         if own.to == "static":
             if own.layers is not None or own.student is not None:
                 names = f"{setting_name('layers')} or {setting_name('student')}"

@@ -1,6 +1,7 @@
 """Task distillation: a fine-tuned teacher labels texts, a smaller student learns its outputs."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +20,7 @@ from bertsmith.finetuning.setup import find_encoder, open_fresh, ready
 from bertsmith.finetuning.work import model_sum
 from bertsmith.infer.loaded import LoadedModel, with_changes
 from bertsmith.infer.opening import open_model
-from bertsmith.model import Config
+from bertsmith.model import Config, Model
 from bertsmith.tasks.classifying import vote
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import Evaluation, compare, evaluate, labelled
@@ -59,9 +60,10 @@ class SoftTraining(Training):
         self.temperature, self.label_weight = temperature, labels
         self.head, self.each_token = base.head, base.each_token  # type: ignore[misc]
         self.together, self.exact = base.together, base.exact  # type: ignore[misc]
-        # What is learned differs, and not the model that learns it.
-        self.config_changes, self.outputs = base.config_changes, base.outputs  # type: ignore[method-assign]
-        self.start_from_used, self.as_used = base.start_from_used, base.as_used  # type: ignore[method-assign]
+
+    def config_changes(self) -> dict[str, Any]:
+        """Entries that config.json gets: the names of the teacher's labels."""
+        return self.base.config_changes()
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """The samples of the task, each with the outputs of the teacher for it.
@@ -92,6 +94,10 @@ class SoftTraining(Training):
 
         return [tuple(map(taught, sample)) for sample in samples]
 
+    def outputs(self, model: Model, batch: Batch) -> Tensor:
+        """The outputs of the task's head."""
+        return self.base.outputs(model, batch)
+
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
         """The targets of the task, and the teacher's outputs."""
         plain = [replace(item, target=item.target.label) for item in items]
@@ -114,6 +120,16 @@ class SoftTraining(Training):
             soft = self.base.soft_loss(outputs, batch, targets, self.temperature)
             total = total + soft * (1 - weight)
         return total
+
+    def start_from_used(self, model: Model) -> None:
+        """Make the teacher's head one that can be trained further."""
+        self.base.start_from_used(model)
+
+    @contextmanager
+    def as_used(self, model: Model) -> Iterator[None]:
+        """The model as it will be used."""
+        with self.base.as_used(model):
+            yield
 
 
 def same_tokens(first: LoadedModel, second: LoadedModel) -> bool:

@@ -96,8 +96,9 @@ class TextEncoder:
     def _embed(self, texts: list[str], prompt: str | None) -> Vectors:
         from bertsmith.tasks.embedding import embed
 
-        how: Any = {"long": self.long, "prompt": prompt, "width": self.width}
-        vectors = embed(self.model, texts, normalise=True, **how)
+        vectors = embed(
+            self.model, texts, normalise=True, long=self.long, prompt=prompt, width=self.width
+        )
         # Empty texts and overflows in half precision get a zero vector.
         return np.nan_to_num(vectors, nan=0.0, posinf=0.0, neginf=0.0)
 

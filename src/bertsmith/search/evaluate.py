@@ -152,8 +152,9 @@ def evaluate_search(
     judged = judged_queries(queries, judgements)
     run: Run = {}
     for done, name in enumerate(judged, 1):
-        how: Any = {"by_document": True, "highlight": False, **options}
-        hits = index.search(queries[name], DEPTH + 50, mode=mode, **how)
+        hits = index.search(
+            queries[name], DEPTH + 50, mode=mode, by_document=True, highlight=False, **options
+        )
         scores: dict[str, float] = {}
         for rank, hit in enumerate(hits, 1):
             score = hit.score if options.get("rerank") is None else -float(rank)

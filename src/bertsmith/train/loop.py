@@ -187,9 +187,15 @@ class Trainer:
         )
         self.captured: CapturedStep | None = None
         if self.replay is not None:
-            how: Any = {"clip": train.clip, "spike": self.guard.spike, "read": self.replay.read}
-            how["advice"] = self.replay.advice
-            self.captured = CapturedStep(self.module, optimizer, ranks.device, **how)
+            self.captured = CapturedStep(
+                self.module,
+                optimizer,
+                ranks.device,
+                clip=train.clip,
+                spike=self.guard.spike,
+                read=self.replay.read,
+                advice=self.replay.advice,
+            )
         self.pending: deque[StepNote] = deque()  # of replayed steps whose results are not known
         self.evaluating = False
         self.stopped = StopSignal(

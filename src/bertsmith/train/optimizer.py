@@ -410,9 +410,14 @@ OPTIMIZERS: dict[str, Any] = {  # for all parameters, or for those that Muon lea
 
 def minimise(value: Callable[[], Tensor], parameters: Sequence[Tensor], steps: int) -> None:
     """Minimise a small convex function of all its data with L-BFGS."""
-    how: Any = {"max_iter": steps, "history_size": 10, "line_search_fn": "strong_wolfe"}
-    how |= {"tolerance_grad": 1e-6, "tolerance_change": 1e-8}
-    search = torch.optim.LBFGS(parameters, **how)
+    search = torch.optim.LBFGS(
+        parameters,
+        max_iter=steps,
+        history_size=10,
+        tolerance_grad=1e-6,
+        tolerance_change=1e-8,
+        line_search_fn="strong_wolfe",
+    )
 
     def evaluated() -> Tensor:
         loss = value()

@@ -201,8 +201,8 @@ def plan(
     parameters = parameters_of(module)
     train, stages = recipe.train, recipe.lengths()
     micro, masked = train.micro_tokens, recipe.masking.rate
-    how: Any = {"half": train.precision != "float32", "shards": _shards(recipe, count)}
-    memory = training_memory(module, micro_tokens=micro, masked=masked, **how)
+    half, shards = train.precision != "float32", _shards(recipe, count)
+    memory = training_memory(module, micro_tokens=micro, masked=masked, half=half, shards=shards)
     cost = [training_flops(module, length, tokens=micro, masked=masked) for length, _, _ in stages]
     if here:
         example = None
