@@ -9,7 +9,7 @@ to all of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import monotonic
@@ -29,6 +29,7 @@ from bertsmith.finetuning.plan import TrainingPlan
 from bertsmith.finetuning.result import TrainingRun
 from bertsmith.finetuning.settings import RunSettings, rate_for
 from bertsmith.finetuning.tuning import History, SilentCallback, Tuning
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.intervals import drawn_weights
 from bertsmith.metrics.labels import Weights
 from bertsmith.model import Model
@@ -39,7 +40,7 @@ from bertsmith.tasks.evaluate import evaluate, labelled, scored
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.splits import fold_numbers, folds_of
 from bertsmith.tasks.task import Prediction
-from bertsmith.tasks.training import Targets, Training
+from bertsmith.tasks.training import Sample, Targets, Training, TrainingItem
 
 FOLDS = 4
 PROBE = 3  # steps by which the time of a training is estimated
@@ -85,14 +86,21 @@ class ContrastiveWarmUp(Training):
     together = True
 
     def __init__(self, inner: Training) -> None:
-        self.head = inner.head  # type: ignore[misc]
+        self.inner, self.head = inner, inner.head  # type: ignore[misc]
         self.dataset, self.options, self.labels = inner.dataset, inner.options, inner.labels
-        self.samples, self.targets = inner.samples, inner.targets  # type: ignore[method-assign]
 
     def outputs(self, model: Model, batch: Batch) -> Tensor:
         """What the output layer reads, normalised (N, D)."""
         rows = last_inputs(model.heads[str(self.head)], model.encoder(batch), batch)
         return F.normalize(rows.float(), dim=-1)
+
+    def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
+        """The samples of the task."""
+        return self.inner.samples(bert, examples)
+
+    def targets(self, items: Sequence[TrainingItem]) -> Targets:
+        """The labels (N,)."""
+        return self.inner.targets(items)
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
         """Squared errors of cosines, which are 1 in a label and 0 between two, of equal weight."""
