@@ -1,6 +1,5 @@
 """`bertsmith.load` and the model class, whose methods come from the tasks."""
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,9 +30,15 @@ class Bert(Methods, LoadedModel):
     @classmethod
     def of(cls, loaded: LoadedModel) -> Self:
         """Return a `Bert` with the same model and tokenizer, such as a fine-tuning result."""
-        names = ("sentence", "budget", "progress", "shared_devices", "ranks")
-        options = {name: getattr(loaded, name) for name in names}
-        return cls(loaded.checkpoint, loaded.tokenizer, **options)
+        return cls(
+            loaded.checkpoint,
+            loaded.tokenizer,
+            sentence=loaded.sentence,
+            budget=loaded.budget,
+            progress=loaded.progress,
+            shared_devices=loaded.shared_devices,
+            ranks=loaded.ranks,
+        )
 
     def ask(self, use: Use, request: RequestBody) -> Any:
         """Return the answer to a request; an error if the model cannot do it."""
@@ -120,7 +125,11 @@ def predict(
     if coverage is not None:
         state_coverage(bert, coverage)
     rows = predict_source(bert, source, out, top, names, **options)
-    return list(rows) if out is None else list(deque(rows, maxlen=0))
+    if out is None:
+        return list(rows)
+    for _ in rows:
+        pass
+    return []
 
 
 def load(
@@ -143,5 +152,13 @@ def load(
     heads that the checkpoint must have, `family` names the family if config.json has no model_type,
     and `budget` is the number of tokens in a batch.
     """
-    options: Any = {"heads": heads, "family": family, "budget": budget, "progress": progress}
-    return Bert.of(open_model(name, device=device, dtype=dtype, **options))
+    loaded = open_model(
+        name,
+        device=device,
+        dtype=dtype,
+        heads=heads,
+        family=family,
+        budget=budget,
+        progress=progress,
+    )
+    return Bert.of(loaded)

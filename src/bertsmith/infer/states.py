@@ -42,10 +42,15 @@ class TextStates:
 
 
 def hidden_states(
-    loaded: LoadedModel, texts: Iterable[str], *how: Any, **options: Any
+    loaded: LoadedModel,
+    texts: Iterable[str],
+    depths: Sequence[int] | None = None,
+    pool: str | None = None,
+    special: bool = False,
+    spans: Spans = None,
 ) -> Iterator[TextStates]:
     """Yield the states of each text in order, as `hidden_state_steps` computes them."""
-    steps = hidden_state_steps(loaded, texts, *how, **options)
+    steps = hidden_state_steps(loaded, texts, depths, pool, special, spans)
     return (one for one in steps if one is not None)
 
 
