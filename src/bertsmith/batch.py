@@ -43,7 +43,7 @@ class Layout:
 
     @classmethod
     def of(cls, lengths: Sequence[int], most: int = 0) -> Self:
-        """Concatenated sequences of these lengths; with `most`, `ends` has only few sizes."""
+        """Sequences of these lengths, end to end; with `most`, `ends` has only few sizes."""
         if not lengths or min(lengths) < 1:
             raise ValueError("a layout needs at least one sequence, and none may be empty")
         if most and max(lengths) > most:

@@ -21,6 +21,7 @@ from bertsmith.tasks.stream import predict_source
 from bertsmith.tasks.use import RequestBody, Several, Use
 
 Depth = int | Sequence[int] | None
+Chosen = Sequence[int] | None  # numbers from 0; None: all
 LONGEST_NAME = 255  # bytes of a file's name; a system raises an error for longer ones
 
 
@@ -72,12 +73,7 @@ class Bert(Methods, LoadedModel):
         return rows[0] if isinstance(texts, str) else rows
 
     def attention(
-        self,
-        text: str,
-        pair: str | None = None,
-        *,
-        layers: Sequence[int] | None = None,
-        heads: Sequence[int] | None = None,
+        self, text: str, pair: str | None = None, *, layers: Chosen = None, heads: Chosen = None
     ) -> AttentionView:
         """Return attention weights: shown in notebooks, written by `.save("page.html")`."""
         return attention(self, text, pair, layers=layers, heads=heads)

@@ -41,8 +41,6 @@ LARGEST_DOCUMENT = 1 << 30
 WRITER_SECONDS = 3.0  # that a pipe may be without a writer
 O_NONBLOCK, O_BINARY = getattr(os, "O_NONBLOCK", 0), getattr(os, "O_BINARY", 0)
 
-# ------------------------------------------------------------------ errors
-
 
 def cause(error: BaseException) -> str:
     """Say on one line why something failed; for an OSError without its number and path."""
@@ -91,9 +89,6 @@ def import_package(name: str, purpose: str, install: str = "") -> Any:
         return import_module(name)
     except ImportError:
         raise BertsmithError(f"{purpose}: pip install {install or name}") from None
-
-
-# ------------------------------------------------------------------ writing
 
 
 @overload
@@ -221,9 +216,6 @@ def digest(path: str | Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-# ------------------------------------------------------------------ locking
-
-
 @contextmanager
 def locked(folder: str | Path) -> Iterator[None]:
     """Keep other processes out of a folder, which is made; the lock ends with this process."""
@@ -250,9 +242,6 @@ def locked_file(path: Path, folder: str | Path) -> Iterator[None]:
         with suppress(OSError):
             path.unlink(missing_ok=True)  # whoever has just opened it notices
         lock.release()
-
-
-# ------------------------------------------------------------------ compressed streams
 
 
 @contextmanager

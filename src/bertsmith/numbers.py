@@ -70,6 +70,4 @@ def counted(number: int, noun: str) -> str:
 def _range(low: float, high: float) -> str:
     if low <= -MANY and high >= MANY:
         return ""
-    if high >= MANY:
-        return f" from {low:g} up"
-    return f" from {low:g} to {high:g}"
+    return f" from {low:g} up" if high >= MANY else f" from {low:g} to {high:g}"

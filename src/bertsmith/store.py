@@ -33,7 +33,7 @@ class WorkFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other processes out, remove their leftovers, and in the end an empty folder."""
+        """Keep other processes out and remove their leftovers; an empty folder is removed."""
         try:
             with locked(self.path):
                 sweep(self.path)

@@ -30,14 +30,8 @@ TASK_TYPES = {"classify": "SEQ_CLS", "tag": "TOKEN_CLS", "answer": "QUESTION_ANS
 CLASSES = {"SEQ_CLS": "ForSequenceClassification", "TOKEN_CLS": "ForTokenClassification"}
 CLASSES["QUESTION_ANS"] = "ForQuestionAnswering"
 # Settings of PEFT that change the arithmetic, and the only values that are read here.
-PLAIN: dict[str, Any] = {
-    "use_dora": False,
-    "fan_in_fan_out": False,
-    "bias": "none",
-    "trainable_token_indices": None,
-    "lora_bias": False,
-    "layer_replication": None,
-}
+PLAIN: dict[str, Any] = {"use_dora": False, "fan_in_fan_out": False, "bias": "none"}
+PLAIN |= {"trainable_token_indices": None, "lora_bias": False, "layer_replication": None}
 
 
 @dataclass(frozen=True)
@@ -133,9 +127,6 @@ def _updates(model: nn.Module) -> Iterator[tuple[str, LoraUpdate]]:
     for path, module in model.named_modules():
         if isinstance(module, LoraUpdate):
             yield path.removesuffix(".lora"), module
-
-
-# ------------------------------------------------------------------ PEFT's files
 
 
 def write_adapter(checkpoint: Checkpoint, directory: Path, base: str, lora: Lora) -> None:
@@ -331,9 +322,6 @@ class MergedFiles(TensorFiles):
     def _own(self, name: str) -> Tensor:
         with readable(self.path):
             return self.source.get(name)
-
-
-# ------------------------------------------------------------------ several on one model
 
 
 def share(checkpoint: Checkpoint, directory: Path, others: Iterable[Checkpoint]) -> int:

@@ -138,8 +138,6 @@ class PickledTensors:
         return torch.frombuffer(data, dtype=dtype).as_strided(tensor.shape, tensor.strides)
 
 
-# ------------------------------------------------------------------ the two layouts
-
 Places = dict[str, tuple[int, int]]  # of each storage: where it begins, how many bytes it has
 
 
@@ -197,9 +195,6 @@ def _sequence(file: IO[bytes], size: int) -> tuple[Any, Places]:
             raise ValueError("the file is cut short")
         file.seek(sum(places[key]))
     return content, places
-
-
-# ------------------------------------------------------------------ opcodes
 
 
 class _Global(NamedTuple):

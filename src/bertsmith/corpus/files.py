@@ -27,7 +27,7 @@ class InputFile:
 
 
 def find_files(paths: Iterable[str | Path], pipes: bool = False) -> tuple[list[InputFile], int]:
-    """The files, those in folders by name, and the number skipped; `pipes` can be read once."""
+    """The files, those in folders by name, and the number skipped; with `pipes`, pipes too."""
     inputs: list[InputFile] = []
     left = 0
     if isinstance(paths, str | Path):

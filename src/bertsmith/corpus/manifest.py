@@ -62,7 +62,7 @@ class Manifest:
         return content
 
     def current(self) -> dict[str, str]:
-        """The files by their names without endings; an addition has tokens-00003.1.npy for .npy."""
+        """The files by their names without endings: those of additions are tokens-00003.1.npy."""
         return {name.partition(".")[0]: name for name in self.files}
 
     @classmethod

@@ -188,7 +188,7 @@ class Preparation:
         Manifest(asdict(self.settings), dtype, splits, sums, counts).write(self.out)
 
     def extend(self, running: EngineSettings, manifest: Manifest) -> PreparedCorpus:
-        """Add documents in files of new names, so that its manifest alone replaces the corpus."""
+        """Add documents in new files, so that the new manifest replaces the corpus at once."""
         names = [name for name in SPLITS if manifest.splits[name].documents]
         there = tuple(Corpus.open(self.out, name) for name in names)
         suffix = f".{len(manifest.additions) + 1}"

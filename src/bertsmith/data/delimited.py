@@ -37,11 +37,7 @@ class Headings(NamedTuple):
 def delimited_tables(
     stream: Stream, ledger: Ledger, headings: Headings, tabs: bool, skip: bool, size: int
 ) -> Iterator[Table]:
-    """The portions of a csv or tsv file. Without a header its columns are called 1, 2, ...
-
-    `skip` leaves out rows with a wrong number of cells (official files have some), and counts
-    them; else the first of them is an error.
-    """
+    """The portions of a csv or tsv file; `skip` leaves out rows of another width (counted)."""
     head, lines = stream.head(), iter(stream)
     first_number = 1
     excel = EXCEL.fullmatch(head.split("\n", 1)[0])

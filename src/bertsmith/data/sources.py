@@ -19,15 +19,9 @@ from bertsmith.errors import BertsmithError, setting_name
 from bertsmith.files import PACKED, suffix_of
 from bertsmith.ledger import Ledger
 
-ENDINGS = {
-    ".csv": "csv",
-    **dict.fromkeys((".tsv", ".tab"), "tsv"),
-    **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
-    ".json": "json",
-    **dict.fromkeys((".parquet", ".pq"), "parquet"),
-    **dict.fromkeys((".xlsx", ".xlsm"), "xlsx"),
-    **dict.fromkeys((".txt", ".text", ".label", ".labels"), "txt"),
-}
+ENDINGS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+ENDINGS |= {".json": "json", ".parquet": "parquet", ".pq": "parquet", ".xlsx": "xlsx"}
+ENDINGS |= {".xlsm": "xlsx", **dict.fromkeys((".txt", ".text", ".label", ".labels"), "txt")}
 LABEL_LINE = re.compile(r"(__label__\S+|[A-Z]{2,12}:\w+)[ \t]+(\S.*)")  # fastText's and TREC's
 
 

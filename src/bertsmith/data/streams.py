@@ -19,13 +19,9 @@ STANDARD_INPUT = Path("-")
 HEAD = 1000  # lines that decide how a file is read
 HEAD_SIZE = 4 << 20  # and at most so many characters of them
 LARGEST_WHOLE = 512 << 20  # bytes of a format that can only be read whole
-MARKS = {  # byte order marks; the longest first
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
+# Byte order marks; the longest first.
+MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32", codecs.BOM_UTF8: "utf-8-sig"}
+MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 GZIP, XZ, ZSTANDARD = b"\x1f\x8b", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd"  # first bytes
 Text = TypeVar("Text", str, bytes)
 

@@ -39,11 +39,7 @@ def size_of(bert: LoadedModel, name: str = "") -> dict[str, Any]:
 def compare_speed(
     teacher: LoadedModel, student: LoadedModel, use: Use, inputs: Sequence[Any]
 ) -> list[dict[str, Any]]:
-    """Inputs per second of both models: on the CPU, and on a GPU if there is one.
-
-    `use` is what is measured, tokenization included. The median of several rounds counts, in
-    which the two take turns.
-    """
+    """Inputs per second of both models in `use`, tokenization included, on the CPU and on a GPU."""
     inputs, results = list(inputs)[:MOST], []
     for device in ["cpu", *["cuda"] * torch.cuda.is_available()]:
         models = [_on_device(bert, device) for bert in (teacher, student)]

@@ -1,7 +1,5 @@
 """A loaded model with its tokenizer: texts → tokens → windows → batches → results."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -48,7 +46,7 @@ class LoadedModel:
         budget: int | None = None,
         progress: bool | None = None,
         shared_devices: Sequence[torch.device] = (),
-        ranks: Ranks | None = None,
+        ranks: "Ranks | None" = None,
     ) -> None:
         rows = checkpoint.config.vocabulary
         if tokenizer.size > rows:
@@ -196,7 +194,7 @@ class LoadedModel:
 
 
 def with_changes(
-    bert: LoadedModel, model: Model | None = None, ranks: Ranks | None = None, **changes: Any
+    bert: LoadedModel, model: Model | None = None, ranks: "Ranks | None" = None, **changes: Any
 ) -> LoadedModel:
     """The same tokenizer and pooling with another module, or other fields of the checkpoint."""
     checkpoint = replace(bert.checkpoint, model=model or bert.model, **changes)

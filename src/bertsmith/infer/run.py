@@ -1,7 +1,5 @@
 """Thousands of inputs through a model: sorted by length, packed to a budget, back in order."""
 
-from __future__ import annotations
-
 import copy
 import sys
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
@@ -64,7 +62,7 @@ def run(
     compute: Compute[Result],
     *,
     devices: Sequence[torch.device],
-    ranks: Ranks | None = None,
+    ranks: "Ranks | None" = None,
     budget: int | None = None,
     progress: bool | None = None,
 ) -> list[Result]:
@@ -156,7 +154,7 @@ def copied(model: Model, device: torch.device) -> Model:
 
 
 def _on_ranks(
-    job: Callable[[Plan], dict[int, Result]], plan: Plan, ranks: Ranks, sharded: bool
+    job: Callable[[Plan], dict[int, Result]], plan: Plan, ranks: "Ranks", sharded: bool
 ) -> dict[int, Result]:
     """Every rank computes some batches of the plan; all get all results, or an error.
 
@@ -235,7 +233,7 @@ def token_bar(total: int, batches: int, wanted: bool | None) -> Iterator[Callabl
         yield lambda tokens: bar.advance(task, tokens)
 
 
-def bar_of(text: str) -> Progress:
+def bar_of(text: str) -> "Progress":
     """A progress bar on standard error with a text and the time left; it vanishes at its end."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

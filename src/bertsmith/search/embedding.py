@@ -7,13 +7,7 @@ from typing import Any
 
 from bertsmith.search.encoder import TextEncoder
 from bertsmith.search.passages import joined_text
-from bertsmith.search.segments import (
-    DamagedSegmentError,
-    Matrix,
-    Segment,
-    open_segment,
-    write_segment,
-)
+from bertsmith.search.segments import DamagedSegmentError, Segment, open_segment, write_segment
 from bertsmith.search.store import Store, sweep_segments
 
 BATCH = 256  # passages that are sorted by length before they are embedded
@@ -35,7 +29,7 @@ class PassageEmbedder:
         self.texts: dict[bytes, str] = {}  # that have no vector yet
         self.passages: list[tuple[int, bytes]] = []  # stored, but without their vectors
         self.keys: list[Any] = []  # of the rows of `matrices`
-        self.matrices: list[Matrix] = []  # the segment that is being filled
+        self.matrices: list[Any] = []  # vectors (n, D) of the segment that is being filled
         self.segments: list[tuple[Segment, list[Any]]] = []  # on the disk, but not in the database
         self.known: set[bytes] = set()  # keys of all of these
         self.step, self.batch = STEP, BATCH

@@ -1,7 +1,5 @@
 """The encoder of an index: texts → unit vectors, identified by a hash."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -51,7 +49,7 @@ class TextEncoder:
         self.long, self.prompts, self.width = long, prompts, width
 
     @cached_property
-    def model(self) -> LoadedModel:
+    def model(self) -> "LoadedModel":
         """The model itself."""
         from bertsmith.infer.opening import open_model
 
@@ -103,7 +101,7 @@ class TextEncoder:
         return np.nan_to_num(vectors, nan=0.0, posinf=0.0, neginf=0.0)
 
     @property
-    def _loaded(self) -> LoadedModel | None:
+    def _loaded(self) -> "LoadedModel | None":
         """The model, if it was needed already."""
         return self.__dict__.get("model")
 

@@ -265,7 +265,7 @@ def of_kind(kind: Kind) -> TokenizerFamily:
 
 
 def fitting(kind: Kind, vocabulary: Collection[str]) -> TokenizerFamily | None:
-    """Return the first family of a kind whose special tokens, but mask and unknown, are there."""
+    """Return the first family of a kind whose special tokens, except mask and unknown, are here."""
     for family in FAMILIES.values():
         needed = [family.tokens[role] for role in ROLES if role not in ("mask", "unk")]
         if family.kind == kind and all(token in vocabulary for token in needed):

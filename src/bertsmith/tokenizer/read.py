@@ -87,9 +87,6 @@ def read(path: Path, family: str | None = None) -> Parts:
         return _parts(backend, vocabulary, beside)
 
 
-# ------------------------------------------------------------------ files
-
-
 def _find(path: Path) -> Path:
     if path.is_dir():
         for name in FORMATS:
@@ -114,9 +111,6 @@ def _bytes(path: Path) -> bytes:
 
 def _object(path: Path) -> dict[str, Any]:
     return parse_json(_bytes(path), path) if path.is_file() else {}
-
-
-# ------------------------------------------------------------------ what lies beside
 
 
 def _beside(folder: Path, family: TokenizerFamily | None) -> Beside:
@@ -175,9 +169,6 @@ def _settings(config: Mapping[str, Any]) -> PipelineSettings:
         if not isinstance(value, bool):
             raise ValueError(f"tokenizer_config.json says {value!r} for {name}, not true/false")
     return PipelineSettings(**stated)
-
-
-# ------------------------------------------------------------------ formats
 
 
 def _read_tokenizer_json(file: Path, beside: Beside) -> Backend:
@@ -261,9 +252,6 @@ def _reader(file: Path) -> Callable[[Path, Beside], Backend]:
     if not by_name + by_ending:
         raise ValueError(f"its name is none of {', '.join(FORMATS)}")
     return (by_name + by_ending)[0]
-
-
-# ------------------------------------------------------------------ putting together
 
 
 def _build(

@@ -115,8 +115,6 @@ class Tokenizer:
         changes: Any = {"family": STATIC.name, "segments": False, "max_length": None}
         return Tokenizer(self.parts._replace(backend=backend, **changes))
 
-    # ------------------------------------------------------------------ what it is
-
     @property
     def notes(self) -> tuple[str, ...]:
         """Where the tokenizer differs from its files, one line each."""
@@ -165,8 +163,6 @@ class Tokenizer:
     def _no_token(self, id: int) -> BertsmithError:
         return BertsmithError(f"no token has the id {id}; this vocabulary has {self.size:,}")
 
-    # ------------------------------------------------------------------ text to ids
-
     def encode(
         self, text: str, pair: str | None = None, *, special: bool = True, spelled: Spelled = "text"
     ) -> Encoding:
@@ -182,11 +178,7 @@ class Tokenizer:
         special: bool = True,
         spelled: Spelled = "text",
     ) -> list[Encoding]:
-        """Encode texts, or pairs of texts, on all cores.
-
-        `special` adds the model's special tokens around them; `spelled` says whether special
-        tokens that the texts themselves spell are read as tokens.
-        """
+        """Encode texts, or pairs of texts, on all cores; `special` adds special tokens around."""
         inputs = _inputs(texts, pairs)
         with guarded("a text cannot be encoded"):
             encoded = self.reader(spelled).encode_batch(inputs, add_special_tokens=special)
@@ -244,8 +236,6 @@ class Tokenizer:
         unknown = sum(number == self.unk_id for number in encoding.ids)
         return TokenSplit(pieces, unknown, self.unk_id)
 
-    # ------------------------------------------------------------------ special tokens
-
     def special_count(self, pair: bool = False) -> int:
         """Return the number of special tokens that are added to a text, or to a pair."""
         return self.backend.num_special_tokens_to_add(pair)
@@ -263,13 +253,10 @@ class Tokenizer:
         return ids, segments
 
     def template(self, pair: bool = False) -> list[Slot]:
-        """Return the order of special tokens and texts in a sequence, as a list of slots.
-
-        It is what the post-processor adds to a probe, which is a token of another tokenizer, since
-        no letter is in every vocabulary.
-        """
+        """Return the order of special tokens and texts in a sequence, as a list of slots."""
         if pair in self._templates:
             return self._templates[pair]
+        # What the post-processor adds to a token of another tokenizer: no letter is in all.
         probe = Backend(WordLevel({"x": 0}, unk_token="x"))
         if self.backend.post_processor is not None:
             probe.post_processor = self.backend.post_processor
@@ -285,8 +272,6 @@ class Tokenizer:
         self._templates[pair] = slots
         return slots
 
-    # ------------------------------------------------------------------ ids to text
-
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """Return the text of ids; special tokens are left out by default."""
         numbers = [index(number) for number in ids]
@@ -295,8 +280,6 @@ class Tokenizer:
                 raise self._no_token(number)
         with guarded("these ids cannot be decoded"):
             return self.backend.decode(numbers, skip_special_tokens=skip_special)
-
-    # ------------------------------------------------------------------ files
 
     def save(
         self, directory: str | Path, segments: bool = True, longest: int | None = None

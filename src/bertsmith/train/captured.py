@@ -27,8 +27,7 @@ from bertsmith.train.guard import ENOUGH, FAULTS, REMEMBERED
 from bertsmith.train.optimizer import CompositeOptimizer
 from bertsmith.train.precision import supported
 from bertsmith.train.recipe import Recipe
-from bertsmith.train.seeding import seed_step
-from bertsmith.train.step import KeyBiases, StepResult
+from bertsmith.train.step import KeyBiases, StepResult, seed_step
 
 GRAPHS = 96  # captured shapes; steps of other shapes run as usual
 ALIGNED = 16  # alignment of tensors in a buffer, in bytes
@@ -145,8 +144,6 @@ class CapturedStep:
         """Wait for all steps; returns the remaining results."""
         return self._results() + self._results()
 
-    # ------------------------------------------------------------------ one step
-
     def _run(self, inputs: Inputs, numbers: list[Tensor]) -> None:
         """Replay the graph of this shape; the second step of a shape captures it."""
         packed, spec = pack([*numbers, *inputs.tensors], pin=True)
@@ -205,8 +202,6 @@ class CapturedStep:
             return [tensor.to(self.device) for tensor in tensors]
         packed, spec = pack(tensors, pin=True)
         return unpack(packed.to(self.device, non_blocking=True), spec)
-
-    # ------------------------------------------------------------------ results, late
 
     def _results(self) -> list[StepResult]:
         """Return the rows requested last time, and request those of the steps since then."""

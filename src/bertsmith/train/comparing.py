@@ -42,7 +42,7 @@ class Comparing:
         ranks: Ranks,
         examples: Sequence[tuple[Example, bool]],
     ) -> None:
-        """`examples` are the micro-batches', and whether they are active: others have no text."""
+        """`examples` are those of the micro-batches, each active or without a text of this rank."""
         self.objective, self.ranks = objective, ranks
         self.active = [active for _, active in examples]
         self.random: list[RandomStates] = []

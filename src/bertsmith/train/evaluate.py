@@ -30,7 +30,7 @@ from bertsmith.train.distributed import Ranks
 from bertsmith.train.loop import Scoring
 from bertsmith.train.precision import Precision, supported
 from bertsmith.train.recipe import ProbePart, Recipe
-from bertsmith.train.seeding import seed_step
+from bertsmith.train.step import seed_step
 
 AT_ONCE = 16384  # maximum number of tokens in a pass
 SAMPLES, MASKS = 3, 4  # texts whose filled masks are logged, and masks of each

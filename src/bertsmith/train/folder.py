@@ -91,7 +91,7 @@ class RunFolder(WorkFolder):
         """Nothing: the logs are in the folder."""
 
     def cut(self, progress: RunProgress) -> tuple[dict[str, int], list[str]]:
-        """Remove what is newer than a checkpoint from the logs; notes and messages of damage."""
+        """Remove from the logs what is newer than a checkpoint; notes and messages of damage."""
         step, messages = progress.step, []
         damaged = sum(self._cut(name, step, progress.evaluated) for name in LOGS)
         notes = {"damaged lines of the logs that were dropped": damaged}

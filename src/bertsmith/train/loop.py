@@ -30,9 +30,8 @@ from bertsmith.train.loggers import Loggers
 from bertsmith.train.optimizer import CompositeOptimizer, rate_at
 from bertsmith.train.precision import supported
 from bertsmith.train.recipe import TrainPart
-from bertsmith.train.seeding import seed_step
 from bertsmith.train.state import BackgroundWriter, Checkpoints, RunProgress, Saved, TensorState
-from bertsmith.train.step import MicroBatch, StepResult, TrainingStep
+from bertsmith.train.step import MicroBatch, StepResult, TrainingStep, seed_step
 from bertsmith.train.stopping import Stop, StopSignal
 from bertsmith.train.weights import Averages, Best, Take
 
@@ -204,8 +203,6 @@ class Trainer:
         self.rollbacks: Counter[int] = Counter()
         self.saved_at = self.clock = self.took = 0.0
         self.saved_step, self.save_now = 0, False
-
-    # ------------------------------------------------------------------ the loop
 
     def run(self) -> bool:
         """Train to the end of the budget; False if a signal stopped it before."""
@@ -381,8 +378,6 @@ class Trainer:
         decay = train.decay / total if train.decay > 1 else train.decay
         return rate_at(train.schedule, done, warmup, decay)
 
-    # ------------------------------------------------------------------ between steps
-
     def _between_steps(self) -> bool:
         """Evaluate and save when due, but never between bad steps; False to stop."""
         step, every = self.progress.step, self.keeping.every
@@ -448,8 +443,6 @@ class Trainer:
             return None
         finally:
             self.evaluating = False
-
-    # ------------------------------------------------------------------ saving and resuming
 
     def _may_save(self) -> bool:
         """Return whether enough time has passed since the last checkpoint, on the first rank."""

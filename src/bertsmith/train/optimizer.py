@@ -230,9 +230,6 @@ def adam_updates(first: list[Tensor], second: list[Tensor], eps: float) -> list[
     return list(torch._foreach_div(first, list(roots)))
 
 
-# ------------------------------------------------------------------ sharded parameters
-
-
 def local_shard(tensor: Tensor) -> Tensor:
     """This process's shard of a DTensor, sharing its memory; a plain tensor as it is."""
     to_local = getattr(tensor, "to_local", None)
@@ -400,12 +397,9 @@ def optimizer_for(module: nn.Module, train: Any, half: bool | None = None) -> Co
     return CompositeOptimizer(optimizers)
 
 
-OPTIMIZERS: dict[str, Any] = {  # for all parameters, or for those that Muon leaves
-    "adamw": torch.optim.AdamW,
-    "lamb": Lamb,
-    "stable_adamw": StableAdamW,
-    "muon": torch.optim.AdamW,
-}
+# For all parameters, or for those that Muon leaves.
+OPTIMIZERS: dict[str, Any] = dict.fromkeys(("adamw", "muon"), torch.optim.AdamW)
+OPTIMIZERS |= {"lamb": Lamb, "stable_adamw": StableAdamW}
 
 
 def minimise(value: Callable[[], Tensor], parameters: Sequence[Tensor], steps: int) -> None:

@@ -288,7 +288,7 @@ def _read_of_each(corpus: Corpus | Mixture, tokens: list[int]) -> list[dict[str,
 def _store(
     directory: Path, recipe: Recipe, setup: Built, corpus: Corpus | Mixture, about: str = ""
 ) -> None:
-    """Write the model's directory, with `about` in its card, and one for a generator, at once."""
+    """Write the model directory, with `about` in its card, and that of a generator if any."""
     checkpoint = setup.checkpoint
     kept = {kind: checkpoint.model.heads[kind] for kind in checkpoint.entries}
     plain = replace(checkpoint, model=Model(checkpoint.model.encoder, kept).cpu().eval())

@@ -213,6 +213,18 @@ class TableGradients:
             table.sparse = False
 
 
+def seed_step(seed: int, device: torch.device) -> None:
+    """Seed torch's generators for a step on this device.
+
+    `torch.manual_seed` also formats a stack trace for each kind of accelerator that is not in use,
+    which takes a millisecond or more: too long for the steps of a CPU.
+    """
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
+
+
 def wide(row: Tensor) -> Tensor:
     """Return a row in float64, on the CPU if the device does not support it."""
     return row.double() if row.device.type in ("cpu", "cuda") else row.cpu().double()
