@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from bertsmith.cli import shared
 from bertsmith.cli.declare import argument, options_of
+from bertsmith.cli.terminal import console
 from bertsmith.errors import BertsmithError
 from bertsmith.settings import setting
 from bertsmith.tasks.read import known_formats, known_roles
@@ -106,7 +106,7 @@ def show_table(
         table.add_column(Text(head), justify=side, no_wrap=left, overflow=overflow)
     for row in rows:
         table.add_row(*(Text(shown(cell)) for cell in row))
-    shared.console().print(table)
+    console().print(table)
 
 
 def shown(value: Any) -> str:
