@@ -346,8 +346,7 @@ class ModelSelection:
             dev = evaluate(bert, splits.dev)
         test = None if splits.test is None else evaluate(bert, splits.test)
         scores = {"dev": dev.scores, "test": None if test is None else test.scores}
-        seconds = monotonic() - self.began
-        history = History(examples=len(self.data), seconds=seconds)
+        history = History(examples=len(self.data), seconds=monotonic() - self.began)
         settings = best.settings or self.plan.settings.changed(epochs=1, keep="last")
         run = TrainingRun(settings, history, scores, bert, dev, test)
         candidates = [
@@ -366,7 +365,7 @@ class ModelSelection:
             "metric": self.metric,
             "folds": max(self.folds) + 1,
             "cross_validated": splits.dev is None,
-            "seconds": round(seconds, 1),
+            "seconds": round(history.seconds, 1),
             "candidates": candidates,
         }
         return run, content

@@ -29,6 +29,8 @@ from bertsmith.train.compiling import reads_boundaries
 from bertsmith.train.distributed import GatherRows
 
 AHEAD = 64  # batches that are tried for a sample, one of whose texts a batch has already
+SHORT = 128  # tokens of sequences that a CPU pads a little
+SHORTEST = 64  # the least bound on lengths that graphs are captured for
 
 
 @dataclass(frozen=True)
@@ -230,10 +232,6 @@ def filled(batch: Batch, step: int) -> Batch:
         torch.cat([batch.segments, batch.segments.new_zeros(spare)]),
         Layout.of([*batch.layout.lengths, *more]).to(batch.ids.device),
     )
-
-
-SHORT = 128  # tokens
-SHORTEST = 64  # the least bound on lengths that graphs are captured for
 
 
 class TaskLoss(nn.Module):

@@ -37,6 +37,10 @@ TUNED = (
     "the threshold for no answer was tuned on the scored file: compare with best_exact and best_f1"
     " of the official script"
 )
+# Of a file of trials: how each line begins, and its entries.
+BEGINNING, OTHER = b'{"task": ', "choose another file"
+KINDS: dict[str, Any] = {"task": str, "seed": int, "dev": dict, "test": dict | None}
+KINDS |= {"minutes": float, "model": dict, "settings": dict, "data": str}
 
 
 @dataclass(frozen=True)
@@ -243,11 +247,6 @@ def squad_files(folder: Path) -> dict[tuple[str, str], Path]:
     return files
 
 
-BEGINNING = b'{"task": '
-KINDS: dict[str, Any] = {"task": str, "seed": int, "dev": dict, "test": dict | None}
-KINDS |= {"minutes": float, "model": dict, "settings": dict, "data": str}
-
-
 @dataclass(frozen=True)
 class Trial:
     """What a task scored with one seed."""
@@ -293,9 +292,7 @@ class TrialFile:
         """The trials of a task by their seeds; `data` is the sum of its files."""
         rows = [row for row in self.rows if row["task"] == task]
         if any(row["data"] != data for row in rows):
-            raise BertsmithError(
-                f"{self.path}: the files of {task} have changed since; choose another file"
-            )
+            raise BertsmithError(f"{self.path}: the files of {task} have changed since; {OTHER}")
         names = [one.name for one in fields(Trial)]
         return {row["seed"]: Trial(**{name: row[name] for name in names}) for row in rows}
 
@@ -309,13 +306,11 @@ class TrialFile:
         if model["sha256"] != self.model["sha256"]:
             same = model["name"] == self.model["name"]
             other = "this model as it was before" if same else f"another model, {model['name']}"
-            raise BertsmithError(f"{self.path}: holds scores of {other}; choose another file")
+            raise BertsmithError(f"{self.path}: holds scores of {other}; {OTHER}")
         expected = self.settings.get(task, row["settings"])
         for name, then, now in differences(row["settings"], expected):
-            raise BertsmithError(
-                f"{self.path}: {task} was trained with {name} {then}, not {now}; "
-                "choose another file"
-            )
+            how = f"{task} was trained with {name} {then}, not {now}"
+            raise BertsmithError(f"{self.path}: {how}; {OTHER}")
 
 
 def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
@@ -323,6 +318,4 @@ def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
     typed = "test" in row and all(isinstance(row.get(name), kind) for name, kind in KINDS.items())
     if typed and {"name", "sha256"} <= row["model"].keys():
         return row
-    raise BertsmithError(
-        f"{path}, line {number}: not a finished seed of a benchmark; choose another file"
-    )
+    raise BertsmithError(f"{path}, line {number}: not a finished seed of a benchmark; {OTHER}")

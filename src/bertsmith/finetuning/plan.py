@@ -39,6 +39,7 @@ from bertsmith.train.distributed import Ranks
 from bertsmith.train.loggers import LoggedRun, LoggerNames, Loggers, check_loggers
 
 LOGS = ".logs"  # of a folder beside the model
+INNER = 0.1  # of a fold's training rows, which choose the epoch
 
 
 @dataclass(frozen=True)
@@ -311,9 +312,6 @@ def with_model(plan: TrainingPlan, run: TrainingRun, work: PartialFolder | None)
     if plan.splits.test is not None and run.scores.get("test") is not None:
         run = replace(run, test=evaluate(bert, plan.splits.test))
     return run
-
-
-INNER = 0.1  # of a fold's training rows, which choose the epoch
 
 
 def check_folds(plan: TrainingPlan) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bertsmith.errors import BertsmithError
-from bertsmith.metrics.labels import paired
+from bertsmith.metrics.curves import ranked
 
 LEVELS = range(50, 100)  # percents of coverage whose limits are stored
 RISK = 0.05  # probability that the accuracy which a threshold promises is missed
@@ -22,11 +22,11 @@ def limits(scores: Sequence[float]) -> dict[str, float]:
     scores are equal, has a score up to the limit. Coverages that n scores cannot promise are
     absent.
     """
-    ranked, count = np.sort(np.asarray(scores, dtype=np.float64)), len(scores)
-    if not np.isfinite(ranked).all():
+    rising, count = np.sort(np.asarray(scores, dtype=np.float64)), len(scores)
+    if not np.isfinite(rising).all():
         raise BertsmithError("conformal scores must be finite numbers")
     places = {level: -(-(count + 1) * level // 100) for level in LEVELS}  # rounded up
-    return {str(level): float(ranked[k - 1]) for level, k in places.items() if k <= count}
+    return {str(level): float(rising[k - 1]) for level, k in places.items() if k <= count}
 
 
 def check_coverage(coverage: float) -> str:
@@ -80,12 +80,8 @@ def abstention(
     on, each by an exact binomial test, until one fails: a fixed order needs no correction
     (Angelopoulos et al., "Learn then Test", 2021). If the first fails, the confidence is above 1.
     """
-    paired(confidences, correct)
-    sure, right = np.asarray(confidences, dtype=np.float64), np.asarray(correct, dtype=np.int64)
-    order = np.argsort(-sure, kind="stable")
-    sure, hits = sure[order], np.cumsum(right[order])
-    # A threshold cannot divide equal confidences: only the last of them is a candidate.
-    lasts = np.append(np.flatnonzero(np.diff(sure)), len(sure) - 1) + 1
+    sure, hits, lasts = ranked(confidences, correct)
+    lasts = lasts + 1  # as counts
     start, kept = min(len(sure), max(len(sure) // 4, 2 * rows_to_certify(wanted, risk))), 0
     steps = np.linspace(start, len(sure), STEPS).round().astype(int)
     for count in np.unique(lasts[np.searchsorted(lasts, steps)]).tolist():

@@ -35,11 +35,9 @@ class PrecisionRecall:
 
 def precision_recall(scores: Sequence[float], positive: Sequence[bool]) -> PrecisionRecall:
     """Compute precision and recall at every distinct score, the highest first."""
-    ranked, true = _ranked(scores, positive)
-    last = _last_of_equal(ranked)
-    hits = np.cumsum(true)
+    values, hits, last = ranked(scores, positive)
     total = max(1.0, float(hits[-1]))
-    return PrecisionRecall(ranked[last], hits[last] / (last + 1), hits[last] / total)
+    return PrecisionRecall(values[last], hits[last] / (last + 1), hits[last] / total)
 
 
 @dataclass(frozen=True)
@@ -53,18 +51,19 @@ class Coverage:
 
 def coverage(confidences: Sequence[float], correct: Sequence[bool]) -> Coverage:
     """Compute accuracy and coverage at every distinct confidence, the highest first."""
-    ranked, true = _ranked(confidences, correct)
-    last = _last_of_equal(ranked)
-    return Coverage(ranked[last], np.cumsum(true)[last] / (last + 1), (last + 1) / len(ranked))
+    values, hits, last = ranked(confidences, correct)
+    return Coverage(values[last], hits[last] / (last + 1), (last + 1) / len(values))
 
 
-def _ranked(scores: Sequence[float], flags: Sequence[bool]) -> tuple[Array, Array]:
+def ranked(
+    scores: Sequence[float], flags: Sequence[bool]
+) -> tuple[Array, Array, NDArray[np.int64]]:
+    """Return the scores, the highest first, and how many flags are true up to each.
+
+    And the last index of every group of equal scores: a threshold cannot divide them.
+    """
     paired(scores, flags)
     values = np.asarray(scores, dtype=np.float64)
     order = np.argsort(-values, kind="stable")
-    return values[order], np.asarray(flags, dtype=np.float64)[order]
-
-
-def _last_of_equal(ranked: Array) -> NDArray[np.int64]:
-    """The last index of every group of equal scores: a threshold cannot divide them."""
-    return np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1)
+    values, hits = values[order], np.cumsum(np.asarray(flags, dtype=np.float64)[order])
+    return values, hits, np.append(np.flatnonzero(np.diff(values)), len(values) - 1)

@@ -11,22 +11,8 @@ from bertsmith.tasks.check.findings import SEVERITIES, CheckReport, Splits
 from bertsmith.tasks.check.lengths import Reader, measure
 from bertsmith.tasks.dataset import Dataset
 
-LINTS = (
-    labels.missing,
-    labels.placeholders,
-    labels.spelling,
-    labels.shares,
-    labels.unseen,
-    lambda splits: splits["train"].reading.lint(splits),
-    texts.empty,
-    texts.broken,
-    texts.repeated,
-    texts.leaked,
-    texts.nearly_leaked,
-    texts.label_in_text,
-)
-
-
+LABELS = (labels.missing, labels.placeholders, labels.spelling, labels.shares, labels.unseen)
+TEXTS = (texts.empty, texts.broken, texts.repeated, texts.leaked, texts.nearly_leaked)
 SAMPLE = 20_000  # examples of a split that `quick` looks at
 
 
@@ -40,7 +26,7 @@ def check(splits: Splits, reader: Reader | None = None) -> CheckReport:
         choose = f"choose one with {setting_name('task')}"
         raise BertsmithError(f"the files are for different tasks: {files}; {choose}")
     lengths, findings = measure(splits, reader)
-    for lint in LINTS:
+    for lint in (*LABELS, splits["train"].reading.lint, *TEXTS, texts.label_in_text):
         findings.extend(lint(splits))
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return CheckReport(splits, labels.count(splits), lengths, findings)

@@ -62,9 +62,9 @@ class VectorTraining(Training):
         windower = bert.windower(overlap=0, limit=bert.sentence.max_length)
         samples: list[Sample] = []
         for example in examples:
-            first, others = bert.sentence.prompt, bert.sentence.prompt
-            if isinstance(example, Related):  # the anchor is a query, the others are documents
-                first, others = bert.sentence.search_prompts
+            # Of related texts the anchor is a query, and the others are documents.
+            related, same = isinstance(example, Related), bert.sentence.prompt
+            first, others = bert.sentence.search_prompts if related else (same, same)
             texts = [bert.sentence.prepared(example.texts[0], first)]
             texts += [bert.sentence.prepared(text, others) for text in example.texts[1:]]
             windows = tuple(bert.windows(texts, how=windower))

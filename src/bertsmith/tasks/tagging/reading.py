@@ -75,7 +75,7 @@ class TaggingReading(TextReading):
         # Spans are places in the text, so that it is read as it is.
         words = "text" not in finder.given and not spans_column(finder)
         if words and (column := _words_column(finder)):
-            return [_words(rows.table, row, column) for row in rows.table.rows]
+            return [_words(row, where, column) for row, where in rows]
         return super().inputs(rows)
 
     def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
@@ -127,29 +127,23 @@ def _tagged(rows: Rows) -> list[Tagged]:
     classes = class_names(rows, tags)
     examples = []
     for row, where in rows:
-        if is_absent(row.cells.get(words)):
-            rows.ledger.note(TaggingReading.textless)
+        if (example := _words(row, where, words)) is None:
+            absent = is_absent(row.cells.get(words))
+            rows.ledger.note(TaggingReading.textless if absent else WORDLESS)
             continue
-        forms = _words_cell(row, where, words)
-        if not forms:
-            rows.ledger.note(WORDLESS)
-            continue
-        tag_names = None
         if tags is not None and not is_absent(row.cells.get(tags)):
-            cells = list_cell(row.cells[tags], where, tags)
-            if len(cells) != len(forms):
+            cells, count = list_cell(row.cells[tags], where, tags), len(example.words)
+            if len(cells) != count:
                 raise BertsmithError(
-                    f"{where}: {counted(len(forms), 'word')} in {words!r}, "
+                    f"{where}: {counted(count, 'word')} in {words!r}, "
                     f"{counted(len(cells), 'tag')} in {tags!r}"
                 )
             names = [label_cell(tag, where, tags, classes) for tag in cells]
             if None in names:
-                raise BertsmithError(
-                    f"{where}: word {names.index(None) + 1} has no tag in {tags!r}"
-                )
-            tag_names = tuple(str(name) for name in names)
-        text, offsets = joined(forms)
-        examples.append(Tagged(text, forms, offsets, tag_names, where))
+                number = names.index(None) + 1
+                raise BertsmithError(f"{where}: word {number} has no tag in {tags!r}")
+            example = replace(example, tags=tuple(map(str, names)))
+        examples.append(example)
     return examples
 
 
@@ -161,19 +155,15 @@ def _words_column(finder: Finder) -> str | None:
     return finder.needed("tokens") if column and (text in (None, column) or lists) else None
 
 
-def _words(table: Table, row: Row, column: str) -> Tagged | None:
+def _words(row: Row, where: Where, column: str) -> Tagged | None:
+    """The words of a row, if it has some; Prodigy's tokens are objects with a text."""
     if is_absent(row.cells.get(column)):
         return None
-    words = _words_cell(row, table.where(row), column)
+    cells = list_cell(row.cells[column], where, column)
+    spelled = (one.get("text") if isinstance(one, dict) else one for one in cells)
+    words = tuple(text_cell(word, where, column) for word in spelled)
     text, offsets = joined(words)
-    return Tagged(text, words, offsets, None, table.where(row)) if words else None
-
-
-def _words_cell(row: Row, where: Where, column: str) -> tuple[str, ...]:
-    """The words of a row; Prodigy's tokens are objects with a text."""
-    cells = list_cell(row.cells.get(column), where, column)
-    plain_words = (one.get("text") if isinstance(one, dict) else one for one in cells)
-    return tuple(text_cell(word, where, column) for word in plain_words)
+    return Tagged(text, words, offsets, None, where) if words else None
 
 
 def _annotated(rows: Rows, column: str) -> list[Annotated]:
