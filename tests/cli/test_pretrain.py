@@ -1,8 +1,8 @@
 """`bertsmith pretrain`, `plan`, `recipes`, `verify-resume` as a person types them."""
 
 import json
-import re
 import os
+import re
 import signal
 import subprocess
 import sys
