@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -103,9 +104,10 @@ def test_recipes_are_listed_and_printed(run: Run) -> None:
     assert json.loads(run("recipes", "bert-base", "--json").out)["train"]["steps"] == 1_000_000
 
 
-def test_a_plan_is_shown(run: Run) -> None:
-    shown = run("plan", "tiny-bert", "--device", "h200", "--count", "2")
+def test_a_plan_is_shown(corpus: Path, run: Run) -> None:
+    shown = run("plan", "tiny-bert", "--device", "h200", "--count", "2", "--data", corpus)
     assert shown.status == 0
+    assert re.search(r"corpus .*: 100.0% of the tokens, [0-9,]+ times the text\n", shown.out)
     assert "tokens/s on 2 × h200 (estimated)" in shown.out
     found = json.loads(run("plan", "tiny-bert", "--device", "h200", "--json").out)
     assert found["steps"] == 600

@@ -135,6 +135,7 @@ def test_keys_can_be_changed() -> None:
             "unknown key train.lerning_rate; did you mean train.learning_rate?",
         ),
         ("[trian]\nsteps = 1", "unknown key trian; did you mean train?"),
+        ("seed = 3", "unknown key seed; did you mean train.seed?"),
         ("[[stages]]\nlenght = 128", "unknown key stages.0.lenght; did you mean stages.0.length?"),
         ("[train]\nsteps = 'many'", "train.steps: input should be a valid integer"),
         ("[train]\nsteps = -1", "train.steps: input should be greater than or equal to 0"),

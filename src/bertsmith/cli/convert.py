@@ -82,7 +82,7 @@ def quantize(
         rows = [(layer.layer, f"{layer.error:.2%}", layer.dtype) for layer in layers]
         tasks.show_table(("layer", "error in int8", "dtype"), rows, left=True)
         if more := len(result.layers) - len(layers):
-            typer.echo(f"{more} more layers, all int8, have smaller errors")
+            typer.echo(f"layers with smaller errors, all int8: {more}")
         if (proof := result.proof) is None:
             shared.note("not compared with float32; --data FILE does it")
             return

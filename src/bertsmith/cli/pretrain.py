@@ -139,7 +139,8 @@ def plan(
     ):
         typer.echo(f"{label:12} {text}")
     for row in result["corpora"]:
-        shown = f"{row['share']:.1%} of the tokens, {row['epochs']:,.2g} times the text"
+        times = f"{row['epochs']:,.0f}" if row["epochs"] >= 10 else f"{row['epochs']:.2g}"
+        shown = f"{row['share']:.1%} of the tokens, {times} times the text"
         typer.echo(f"{'corpus':12} {row['path']}: {shown}")
     if count > 1 and not result["measured"] and not resolved.train.minutes:
         with suppress(BertsmithError):  # half of an odd number may divide the work worse

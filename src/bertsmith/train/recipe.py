@@ -486,6 +486,9 @@ def complaint(error: ValidationError, root: type[RecipePart]) -> str:
         near = nearest(str(first["loc"][-1]), _keys(root, first["loc"][:-1]))
         before, dot, _ = place.rpartition(".")
         near = near.replace("did you mean ", f"did you mean {before}{dot}")
+        tables = root.model_fields.items() if not dot else ()
+        inside = [n for n, one in tables if place in getattr(one.annotation, "model_fields", ())]
+        near = f"; did you mean {inside[0]}.{place}?" if inside else near
         return one_line(f"unknown key {place}{near}")
     message = first["msg"].removeprefix("Value error, ")
     return one_line(f"{place}: {message[0].lower()}{message[1:]}")

@@ -367,7 +367,7 @@ def no_task_head(bert: LoadedModel) -> BertsmithError:
     has = ", ".join(bert.checkpoint.entries) or "none"
     return BertsmithError(
         f"this model has no task head (heads: {has}): train one with bertsmith finetune, "
-        "compare pairs of texts (predict --pair), or compute vectors with bertsmith embed"
+        f"compare pairs of texts ({setting_name('pair')}), or compute vectors with bertsmith embed"
     )
 
 
