@@ -1,4 +1,4 @@
-"""The command line: `bertsmith VERB`, a file for each subject."""
+"""The command line: `bertsmith VERB`, one short file a verb."""
 
 import os
 import signal
@@ -24,3 +24,6 @@ def _leave(*_: Any) -> None:
     """End at once: an import that is interrupted half-way may raise anything."""
     os.write(2, b"bertsmith: interrupted\n")
     os._exit(130)
+
+
+__all__ = ["main"]

@@ -39,21 +39,11 @@ SECTIONS = {
     "Inspect": ["attention", "heads", "ablate", "importance", "lens", "probe", "cka", "senses"],
     "System": ["doctor", "convert", "quantize", "export", "verify-resume"],
 }
-# Files with several verbs; the others have one, of their own name.
-FILES = {
-    "attention": ["heads"],
-    "benchmarks": ["glue", "squad", "conll"],
-    "convert": ["quantize", "export", "push"],
-    "finetune": ["distill"],
-    "label": ["learning-curve"],
-    "layers": ["lens", "probe", "cka"],
-    "predict": ["fill-mask", "embed", "follows"],
-    "pretrain": ["recipes", "plan", "verify-resume", "runs"],
-    "search": ["evaluate-search", "mine", "adapt"],
-    "serve": ["mcp"],
-    "words": ["importance", "senses"],
+# Verbs whose function is in the file of another; the others have a file of their own name.
+HOMES = {
+    **dict.fromkeys(("recipes", "plan", "verify-resume"), "pretrain"),
+    **dict.fromkeys(("glue", "squad", "conll"), "benchmarks"),
 }
-HOMES = {verb: file for file, verbs in FILES.items() for verb in verbs}
 # The base of all mistakes in a command line; typer has its own copy of click since 0.2x.
 UsageError: Any = typer.BadParameter.__base__
 FIRST = os.environ.get("RANK", "0") == "0"  # of several processes the first one speaks

@@ -1,4 +1,4 @@
-"""`bertsmith attention`, `heads`: the attention weights of a text, and statistics of heads."""
+"""`bertsmith attention`: a page that shows the attention weights of a text."""
 
 from dataclasses import asdict
 from functools import partial

@@ -1,29 +1,34 @@
-"""`bertsmith search`, `evaluate-search`, `mine`, `adapt`: search an index, score and improve it."""
+"""`bertsmith search`: passages of an index with file, line and score."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bertsmith.cli import shared, tasks
+from bertsmith.cli import shared
 from bertsmith.cli.declare import argument, flag, option, options_of
 from bertsmith.errors import BertsmithError, printable
-from bertsmith.numbers import counted, real_number
-from bertsmith.settings.search import AdaptationSettings, MiningSettings, SearchSettings
+from bertsmith.numbers import real_number
+from bertsmith.settings.search import SearchSettings
 
 if TYPE_CHECKING:
     from bertsmith.search import FoundAnswer, Hit
 
+
 LONGEST = 400  # characters of a passage that are shown
+
+
 INDEX = argument(..., "A folder that bertsmith index wrote.", metavar="INDEX")
+
+
 MOVED = option(None, "New location of the index's model, if it was moved.")
+
+
 BEST_GRADE = option(None, "The best grade, if lower grades are better: 1 for Cranfield's file.")
 
 
@@ -168,212 +173,3 @@ def _excerpt(hit: Hit, line: Any) -> Any:
 def _one_line(text: str) -> str:
     """A text without line feeds and control characters."""
     return re.sub(" +", " ", "".join(c if c.isprintable() else " " for c in text))
-
-
-def evaluate_search(
-    index: Path = INDEX,
-    queries: Path = option(..., "Queries: BEIR's jsonl, id<tab>text, TREC topics or SMART."),
-    judgements: Path = option(..., "Judgements: BEIR's tsv, TREC's four columns or SMART's three."),
-    mode: list[str] | None = option(
-        None, "Score only keywords, vectors or hybrid; may be repeated. Default: all three."
-    ),
-    ranking: Any = options_of(SearchSettings, "weights", "fusion", "rerank", "rerank_top"),
-    best_grade: int | None = BEST_GRADE,
-    run: Path | None = option(
-        None, "Write the ranking of the last mode to this file, in TREC's format."
-    ),
-    per_query: bool = flag("--per-query", "With --json, include the scores of each query."),
-    draws: int = option(1000, "Bootstrap samples for intervals.", min=1),
-    learn_weights: bool = flag(
-        "--learn-weights",
-        "Choose the weights of hybrid search on these queries, cross-validated; the index keeps "
-        "them if they are better.",
-    ),
-    model: str | None = MOVED,
-    device: shared.Device = None,
-    as_json: shared.Json = False,
-) -> None:
-    """Score a search index on queries with judgements.
-
-    Prints nDCG@10, recall@100 and MRR with 95% intervals. Passages are collapsed to documents
-    (their ids, or the names of files) by the best passage. Keyword, vector and hybrid search are
-    compared with a paired bootstrap over queries.
-    """
-    from bertsmith.files import check_writable
-    from bertsmith.search import Index
-    from bertsmith.search import evaluate as scoring
-
-    if learn_weights and (ranking["weights"] or ranking["fusion"] != "min-max"):
-        raise BertsmithError(
-            "--learn-weights chooses the weights: leave out --weights and --fusion"
-        )
-    if run is not None:
-        check_writable(run)
-    texts = scoring.read_queries(queries)
-    grades = scoring.read_judgements(judgements, best_grade)
-    ranking["weights"] = parse_weights(ranking["weights"])
-    with Index.open(index, model=model, device=device) as opened:
-        with_vectors = opened.about["model"] is not None
-        if learn_weights and not with_vectors:
-            raise BertsmithError(f"{index}: was built without vectors: no weights to learn")
-        modes = mode or (["keywords", "vectors", "hybrid"] if with_vectors else ["keywords"])
-        ranking["rerank"] = opened.reranker(ranking["rerank"] or None)
-        results = []
-        for name in dict.fromkeys(modes):
-            with shared.progress(name) as bar:
-                report = partial(bar, name)
-                results.append(
-                    scoring.evaluate_search(opened, texts, grades, name, draws, report, **ranking)
-                )
-        learned = None
-        if learn_weights:
-            from bertsmith.search.weights import learn_weights as learn
-
-            with shared.progress("weights") as bar:
-                learned = learn(opened, texts, grades, draws, partial(bar, "weights"))
-    *others, last = results
-    comparisons = []
-    if last.mode == "hybrid":
-        comparisons = [scoring.compare(other, last, draws=draws) for other in others]
-    if run is not None:
-        scoring.write_run(run, last)
-    count = len(last.queries)
-    if missing := len(grades) - count:
-        shared.note(f"judged queries that are not among the queries, not scored: {missing:,}")
-    scores = [result.to_dict(per_query) for result in results]
-    row = {"queries": count, "modes": scores, "comparisons": comparisons}
-    row |= {"weights": learned.to_dict()} if learned else {}
-
-    def show() -> None:
-        rows = []
-        for result in results:
-            cells = []
-            for name, value in result.means.items():
-                low, high = result.intervals[name]["low"], result.intervals[name]["high"]
-                cells.append(f"{value:.4f} ({low:.3f} to {high:.3f})")
-            rows.append((result.mode, *cells))
-        tasks.show_table(("", *scoring.METRICS), rows, left=True, gap=3)
-        typer.echo(f"queries: {count:,}; in brackets 95% bootstrap intervals")
-        for pair in comparisons:
-            gain = difference(pair, pair["metric"])
-            typer.echo(f"{pair['second']} minus {pair['first']}: {gain}, p = {pair['p_value']:.3g}")
-        if learned is None:
-            return
-        best, former = (
-            ",".join(f"{weight:g}" for weight in pair) for pair in (learned.weights, learned.former)
-        )
-        gain = difference(vars(learned), "ndcg@10, cross-validated")
-        typer.echo(f"weights {best} instead of {former}: {gain}")
-        kept = f"no gain: {former} is kept"
-        typer.echo(f"the index uses {best} from now on" if learned.gained else kept)
-
-    shared.output(as_json, [row], show)
-
-
-def mine(
-    index: Path = INDEX,
-    queries: Path = option(
-        ..., "Queries (see evaluate-search), or rows of an anchor and its positives."
-    ),
-    judgements: Path | None = option(
-        None, "Judgements of the queries; without them, the rows have positives."
-    ),
-    out: Path = option(..., "Write the rows to this .jsonl file."),
-    settings: Any = options_of(MiningSettings),
-    best_grade: int | None = BEST_GRADE,
-    model: str | None = MOVED,
-    device: shared.Device = None,
-    as_json: shared.Json = False,
-) -> None:
-    """Find hard negatives of queries, for training on them.
-
-    They are the best hits of a query that are not relevant. Hits that score nearly as high as the
-    best positive are left out, since they may be relevant. Each row has an anchor, its positives
-    and its negatives; `bertsmith finetune` trains on such rows, a model of vectors (--task
-    similarity) or a reranker (--task reranking).
-    """
-    from bertsmith.files import check_writable, write_text
-    from bertsmith.search import Index, mining
-
-    check_writable(out)
-    with (
-        Index.open(index, model=model, device=device) as opened,
-        shared.progress("queries") as show,
-    ):
-        if judgements is None:
-            questions = mining.read_questions(queries)
-        else:
-            from bertsmith.search.evaluate import read_judgements, read_queries
-
-            grades = read_judgements(judgements, best_grade)
-            questions = mining.judged_questions(opened, read_queries(queries), grades)
-        rows = list(mining.mine(opened, questions, partial(show, "queries"), **settings))
-    write_text(out, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
-    negatives = sum(len(row["negative"]) for row in rows)
-    without = sum(not row["negative"] for row in rows)
-    summary = {"out": str(out), "rows": len(rows), "negatives": negatives, "without": without}
-    line = f"{counted(len(rows), 'row')} with {counted(negatives, 'negative')} in {out}"
-    line += f"; rows without a negative: {without:,}" if without else ""
-    shared.output(as_json, [summary], lambda: typer.echo(line))
-
-
-def adapt(
-    index: Path = INDEX,
-    out: Path | None = option(
-        None, "Directory of the adapted model; default: the name of the index and -model."
-    ),
-    queries: Path | None = option(
-        None, "Queries that decide whether the search gains (see evaluate-search)."
-    ),
-    judgements: Path | None = option(None, "Judgements of these queries."),
-    best_grade: int | None = BEST_GRADE,
-    settings: Any = options_of(AdaptationSettings),
-    device: shared.Device = None,
-    as_json: shared.Json = False,
-) -> None:
-    """Adapt the model of an index to its documents, without labels.
-
-    A linear map of the vectors is learned, by which titles, headings, items of lists, links and
-    sentences are near to their texts. Documents that are held out, or judged queries, are searched
-    with the old and the new model. Without a gain in nDCG@10 of hybrid search nothing is written.
-    """
-    from bertsmith.search import Index
-    from bertsmith.search import adapt as run
-    from bertsmith.search.evaluate import read_judgements, read_queries
-
-    if (queries is None) != (judgements is None):
-        raise BertsmithError("--queries and --judgements go together: give both or neither")
-    texts = None if queries is None else read_queries(queries)
-    grades = None if judgements is None else read_judgements(judgements, best_grade)
-    with shared.interruptible(f"{index} is as it was before"):
-        result = run(
-            index, out, queries=texts, judgements=grades, device=device, say=shared.note, **settings
-        )
-
-    def show() -> None:
-        for proof in result.proofs:
-            typer.echo(f"\n{proof.queries:,} {proof.of}, with 95% bootstrap intervals")
-            rows = []
-            for name, scores in proof.scores.items():
-                low, high = scores["intervals"]["ndcg@10"].values()
-                rows.append((name, f"{scores['ndcg@10']:.4f} ({low:.3f} to {high:.3f})"))
-            tasks.show_table(("", "ndcg@10"), rows, left=True, gap=3)
-            for row in proof.comparisons:
-                typer.echo(f"{row['second']} minus {row['first']}: {difference(row)}")
-        typer.echo()
-        if not result.gained:
-            typer.echo(
-                "hybrid search does not gain: the model was not written, the index not changed"
-            )
-            return
-        typer.echo(f"hybrid search gains: the adapted model is in {result.out}")
-        if result.replaced:
-            typer.echo("the index uses it now")
-            return
-        typer.echo(f"use it with: bertsmith index --out {index} --model {result.out} --re-embed")
-        with Index.open(index) as opened:
-            keywords, vectors = opened.weights
-        weights = f"--weights {keywords:g},{vectors:g}"
-        typer.echo(f"and search with the weights of this comparison: {weights}")
-
-    shared.output(as_json, [result.to_dict()], show)

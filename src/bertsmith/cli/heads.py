@@ -1,0 +1,1 @@
+"""`bertsmith heads`: statistics of every attention head."""
