@@ -6,6 +6,7 @@ import importlib
 import inspect
 import io
 import json
+import pkgutil
 import re
 import shlex
 import shutil
@@ -233,3 +234,15 @@ def test_the_reference_is_current() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert reference == done.stdout, "docs/reference.md is old: run scripts/reference.py"
+
+
+API = [
+    (page, name)
+    for page in PAGES
+    for name in re.findall(r"^::: ([\w.]+)$", page.read_text("utf-8"), re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize(("page", "name"), API, ids=[name for _, name in API])
+def test_api_pages_name_what_exists(page: Path, name: str) -> None:
+    assert pkgutil.resolve_name(name), page
