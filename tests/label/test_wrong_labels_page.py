@@ -31,7 +31,11 @@ def test_decisions_are_kept_and_downloaded(tmp_path: Path) -> None:
         for key in "xsku":  # leave out, relabel, keep; and the last is undone
             tab.keyboard.press(key)
         assert tab.inner_text("#progress") == "2 of 4 decided"
-        tab.reload()
+        for _ in range(20):  # a busy browser stores what a page keeps a little later
+            tab.reload()
+            if tab.inner_text("#progress") == "2 of 4 decided":
+                break
+            tab.wait_for_timeout(500)
         assert tab.inner_text("#progress") == "2 of 4 decided"
         tab.click("article:nth-of-type(4) button[data-decision=keep]")
         with tab.expect_download() as waiting:
