@@ -243,20 +243,28 @@ def _write(checkpoint: Checkpoint, sentence: Sentence, path: Path, *, traced: bo
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
     names, outputs = _names(checkpoint)
     arguments = (ids, mask, torch.zeros_like(ids))[: len(names)]
-    how: dict[str, Any] = {"input_names": names, "output_names": outputs, "verbose": False}
+    axes: dict[str, Any]
     if traced:
         every = {name for name, head in model.heads.items() if _reads_all(head)}
         long = {*names, "last_hidden_state", *every}
         sizes = {name: {0: "batch", 1: "length"} for name in long}
-        how["dynamic_axes"] = {name: {0: "batch"} for name in outputs} | sizes
+        axes = {"dynamic_axes": {name: {0: "batch"} for name in outputs} | sizes}
     else:
         dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
-        how |= {"dynamic_shapes": tuple(dict(dims) for _ in arguments), "external_data": False}
+        axes = {"dynamic_shapes": tuple(dict(dims) for _ in arguments), "external_data": False}
     with warnings.catch_warnings(), torch.enable_grad(), redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-        padded = PaddedModel(model, sentence)
-        torch.onnx.export(padded, arguments, str(path), dynamo=not traced, **how)
+        torch.onnx.export(
+            PaddedModel(model, sentence),
+            arguments,
+            str(path),
+            input_names=names,
+            output_names=outputs,
+            dynamo=not traced,
+            verbose=False,
+            **axes,
+        )
 
 
 def quantize_onnx(checkpoint: Checkpoint, path: Path, longest: int) -> float:

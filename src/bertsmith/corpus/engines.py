@@ -83,8 +83,9 @@ def on_ray(pieces: Iterator[Any], job: WorkerJob, workers: int | None) -> Done:
         needs = job.needs(free)
         shares = [free.get(name[4:-1].upper(), 1) / each for name, each in needs.items()]
         count = workers or max(1, int(min(shares)))
-        how = {"scheduling_strategy": "SPREAD", "max_restarts": 3, "max_task_retries": 3, **needs}
-        kind = ray.remote(**how)(_Actor)
+        kind = ray.remote(
+            scheduling_strategy="SPREAD", max_restarts=3, max_task_retries=3, **needs
+        )(_Actor)
         yield from _feed(ray, pieces, [kind.remote(job) for _ in range(count)])
     finally:
         if started:

@@ -241,8 +241,9 @@ class WindowLogits:
     def every_second(self, first: int) -> WindowLogits:
         """Half of the examples."""
         own = self.owners % 2 == first
-        rest = self.logits[own], self.owners[own] // 2, self.weights[own]
-        return WindowLogits(*rest, self.classes[first::2])
+        return WindowLogits(
+            self.logits[own], self.owners[own] // 2, self.weights[own], self.classes[first::2]
+        )
 
 
 def fit_temperature(windows: WindowLogits) -> float:

@@ -108,10 +108,19 @@ def finetune(
     demand_data(data)
     ranks, splits = Ranks(pick_device(device)), data
     if not isinstance(splits, Splits):
-        reading: Any = {"task": task, "columns": columns, "label_names": label_names}
-        reading |= {"header": header, "encoding": encoding, "format": format}
-        held = 0.0 if trials.auto or trials.folds else hold_out  # those cross-validate
-        splits = read_splits(data, dev, test, hold_out=held, corrections=corrections, **reading)
+        splits = read_splits(
+            data,
+            dev,
+            test,
+            task=task,
+            columns=columns,
+            label_names=label_names,
+            header=header,
+            encoding=encoding,
+            format=format,
+            hold_out=0.0 if trials.auto or trials.folds else hold_out,  # they cross-validate
+            corrections=corrections,
+        )
     # Tags of all files are read as in the training file: one with only O tags has no scheme.
     dev_data, test_data = (
         None if dataset is None else replace(dataset, scheme=dataset.scheme or splits.train.scheme)

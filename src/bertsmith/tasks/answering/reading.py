@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from bertsmith.data.columns import Finder, says_yes_or_no
 from bertsmith.data.tables import FileLayout, Row, Table, Where, is_absent, text_cell
@@ -200,7 +200,7 @@ class AnsweringReading(Reading):
     """Questions about passages, and their answers."""
 
     name, order, about = "answering", 50, "an answer that stands in a passage"
-    roles = {
+    roles: ClassVar = {
         "question": ("question", "query"),
         "passage": ("context", "passage", "paragraph", "review", "document", "text", "article"),
         "answers": ("answers", "answer", "human_ans_spans", "answer_text", "detected_answers"),

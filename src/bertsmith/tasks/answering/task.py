@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -260,9 +260,13 @@ class AnswerMethods(Askable):
         With `empty=True`, "no answer" is one of the candidates. By default it is one if the model
         was fine-tuned on unanswerable questions, with the threshold that was stored then.
         """
-        asked: Any = {"question": question, "passage": passage, "empty": empty}
-        asked |= {"top": positive(top, "top"), "longest": positive(longest, "longest")}
-        request = AnswerRequest.model_construct(**asked)
+        request = AnswerRequest.model_construct(
+            question=question,
+            passage=passage,
+            top=positive(top, "top"),
+            longest=positive(longest, "longest"),
+            empty=empty,
+        )
         return Answers(self.ask(TASK, request), passage)
 
 
@@ -272,7 +276,7 @@ class AnsweringTask(Task):
     reading, head = READING, "answer"
     hub_tag, opens_as = "question-answering", "QuestionAnswering"
     usage = 'answer("A question?", "A passage.")'
-    defaults = {"batch_size": 16, "epochs": 2}
+    defaults: ClassVar = {"batch_size": 16, "epochs": 2}
     options = frozenset({"focal"})
     kinds = (QuestionExample,)
     learner, measures = AnsweringTraining, ("f1", "exact")

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from bertsmith.data.columns import Finder, is_list, plain
 from bertsmith.data.tables import Row, Table, Where, is_absent, list_cell, text_cell
@@ -65,7 +65,7 @@ class ChoiceReading(Reading):
     """Prompts with several choices."""
 
     name, order, about = "choice", 60, "one of several choices"
-    roles = {
+    roles: ClassVar = {
         "prompt": (
             *("sent1", "ctx", "question_stem", "premise", "context", "passage", "article"),
             *("question", "prompt"),

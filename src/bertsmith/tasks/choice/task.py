@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -136,7 +136,7 @@ class ChoiceTask(Task):
     reading, head = READING, "choose"
     hub_tag, opens_as = "multiple-choice", "MultipleChoice"
     usage = 'choose("A prompt", ["one", "another"])'
-    defaults = {"batch_size": 8}
+    defaults: ClassVar = {"batch_size": 8}
     options = frozenset({"focal", "smoothing"})
     kinds = (ChoiceExample,)
     exclusive = True

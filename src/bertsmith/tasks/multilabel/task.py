@@ -1,7 +1,7 @@
 """Multilabel: any number of labels for a text, or for a pair of texts."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -73,7 +73,7 @@ class MultilabelTask(LabelTask):
 
     reading = READING
     usage = 'classify("A text.").labels'
-    defaults = {"epochs": 4}
+    defaults: ClassVar = {"epochs": 4}
     options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
     carriers = (MultiLabelled,)
     learner, label_at = MultilabelTraining, "labels"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from statistics import fmean, pstdev
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -79,7 +79,7 @@ class RegressionTask(LabelTask):
 
     reading = READING
     usage = 'classify("A text.").score'
-    defaults = {"epochs": 4}
+    defaults: ClassVar = {"epochs": 4}
     carriers = (Scored,)
     learner, label_at, measures = RegressionTraining, "score", ("pearson", "spearman")
     numeric = True

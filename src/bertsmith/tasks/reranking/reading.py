@@ -1,7 +1,7 @@
 """Rows of a query with passages: positives and negatives, or one passage with its grade."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from bertsmith.data.columns import Finder
 from bertsmith.data.tables import Where, is_absent, text_cell
@@ -43,7 +43,7 @@ class RerankingReading(Reading):
 
     name, order, about = "reranking", 25, "how relevant passages are to a query"
     labelling = Graded("grade", numeric=True)
-    roles = {
+    roles: ClassVar = {
         "query": ("query", "question", "search_query", "anchor"),
         "passage": ("passage", "document", "doc", "passage_text", "text", "context"),
         "grade": ("grade", "relevance", "rel", "relevance_grade", "label", "score"),

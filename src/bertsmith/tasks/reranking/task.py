@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -183,7 +183,7 @@ class RerankingTask(Task):
     reading, head = READING, "classify"
     hub_tag, opens_as = "text-ranking", ""
     usage = 'rerank("A query", ["A passage.", "Another."])'
-    defaults = {"batch_size": 8, "epochs": 2}
+    defaults: ClassVar = {"batch_size": 8, "epochs": 2}
     stored = ("ranks_passages", "sentence_transformers")
     learner, losses = RerankingTraining, LOSSES
     label_at, measures = "grades", ("ndcg_at_10", "mean_reciprocal_rank")

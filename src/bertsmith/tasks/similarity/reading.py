@@ -1,7 +1,7 @@
 """Rows of texts that belong together, or of pairs with a score of their similarity."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from bertsmith.data.columns import Finder
 from bertsmith.data.tables import Where, is_absent, list_cell, text_cell
@@ -36,7 +36,7 @@ class SimilarityReading(ScoreReading):
     """Texts that belong together, or how near two texts are."""
 
     name, order, about = "similarity", 70, "texts that belong together, or how near two texts are"
-    roles = {
+    roles: ClassVar = {
         **TEXTS,
         "score": SCORE,
         "anchor": ("anchor", "query", "question", "sentence", "sent0", "text"),

@@ -4,7 +4,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import accumulate, product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -277,7 +277,7 @@ class SimilarityTask(Embed, Task):
     reading, head = READING, None
     hub_tag, opens_as = "sentence-similarity", ""
     usage = 'embed(["A text.", "Another."])'
-    defaults = {"batch_size": 64, "epochs": 1}
+    defaults: ClassVar = {"batch_size": 64, "epochs": 1}
     options = frozenset({"temperature", "matryoshka"})
     losses = ("contrastive", "margin")
     stored = ("matryoshka_dimensions",)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 from bertsmith.data.columns import Finder
 from bertsmith.data.tables import Row, Where, is_absent, list_cell, sample, text_cell
@@ -38,7 +38,7 @@ class SpansReading(TextReading):
     name, order, about = "spans", 35, "labelled spans that may overlap"
     pairs = False
     labelling = MarkSpans(overlap=True)
-    roles = {
+    roles: ClassVar = {
         "text": TEXT,
         "tokens": ("tokens", "words", "sentence"),
         "spans": ("spans", "entities", "ents", "entity_mentions", "label", "labels"),

@@ -10,7 +10,7 @@ last word (Su et al. 2022, efficient GlobalPointer). Scores above 0 are predicte
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any, NamedTuple, overload
+from typing import Annotated, Any, ClassVar, NamedTuple, overload
 
 import torch
 import torch.nn.functional as F
@@ -307,7 +307,7 @@ class SpansTask(EntityTask):
 
     reading = READING
     usage = 'find_spans("Ada lived in the city of London.")'
-    defaults = {"batch_size": 16, "epochs": 5}
+    defaults: ClassVar = {"batch_size": 16, "epochs": 5}
     stored = ("span_types", "span_width")
     kinds, carriers = (Spanned, TextExample), (Spanned,)
     learner, label_at, measures = SpansTraining, "spans", ("f1", "precision", "recall")

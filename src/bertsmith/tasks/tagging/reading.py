@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from bertsmith.data.columns import Finder, is_list
 from bertsmith.data.tables import Row, Table, Where, is_absent, list_cell, sample, text_cell
@@ -30,7 +30,7 @@ class TaggingReading(TextReading):
     """A tag for every word."""
 
     name, order, about = "tagging", 40, "a tag for every word"
-    roles = {
+    roles: ClassVar = {
         "text": TEXT,
         "tokens": ("tokens", "words", "token", "word", "form", "sentence"),
         "tags": (
@@ -41,7 +41,7 @@ class TaggingReading(TextReading):
     }
     layouts, pairs = (ConllU(), Conll()), False
     labelling = MarkSpans()
-    records = {kind: partial(predicted_spans, kind) for kind in SPAN_FORMATS}
+    records: ClassVar = {kind: partial(predicted_spans, kind) for kind in SPAN_FORMATS}
 
     def suits(self, finder: Finder) -> TaskGuess | None:
         if spans_column(finder):

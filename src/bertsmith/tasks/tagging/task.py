@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated as Described
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 import torch
 from torch import Tensor
@@ -313,7 +313,7 @@ class TaggingTask(EntityTask):
     reading = READING
     usage = 'tag("Ada lived in London.")'
     pipeline = 'aggregation_strategy="first"'  # a word has the label of its first token
-    defaults = {"batch_size": 16}
+    defaults: ClassVar = {"batch_size": 16}
     options = frozenset({"class_weights", "focal", "smoothing"})
     kinds = (Tagged, Annotated, TextExample)
     carriers = (Tagged, Annotated)
